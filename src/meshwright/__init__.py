@@ -1,0 +1,1 @@
+"""Meshwright: the performance engineer's workbench for GPU clusters."""
