@@ -1,0 +1,1 @@
+"""The command line: shows and asks. No arithmetic here; every number comes from a verb."""

@@ -31,11 +31,16 @@ class Constant(Noun):
 class IntervalSpec(Noun):
     """How wide predictions are: log-standard deviations, from residuals of rows left out of the fit.
 
-    ``base_sd`` holds on validated ground; each ``*_sd`` is added in quadrature where the prediction leaves it.
-    ``validated_*`` describe that ground.
+    ``base_sd`` holds everywhere; ``launch_sd``, ``tp_comm_sd`` and ``network_sd`` (gradient and pipeline traffic) are
+    weighted with the share of the step that the term takes, since a step that waits for launches or networks is
+    predicted less well than one that computes. Each further ``*_sd`` is added in quadrature where the prediction
+    leaves the ground that ``validated_*`` describe.
     """
 
     base_sd: float
+    launch_sd: float
+    tp_comm_sd: float
+    network_sd: float
     unseen_gpu_sd: float
     unseen_attention_sd: float
     unseen_fabric_sd: float

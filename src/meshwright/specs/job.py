@@ -19,6 +19,7 @@ class TrainingJob(Noun):
 
     ``attention``: ``flash`` keeps no score matrix, ``unfused`` writes it to memory (Megatron before 2023).
     ``overlap_grad_reduce`` / ``overlap_param_gather``: Megatron's flags of the same names.
+    ``gradient_accumulation_fusion``: weight-gradient GEMMs add into the gradient buffer; without it a pass of its own.
     ``cuda_graphs``: the CPU launch floor vanishes. ``straggler_ratio``: share by which the slowest rank is slower.
     """
 
@@ -32,6 +33,7 @@ class TrainingJob(Noun):
     attention: Literal["flash", "unfused"] = "flash"
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    gradient_accumulation_fusion: bool = True
     cuda_graphs: bool = False
     straggler_ratio: float = Field(default=0.0, ge=0.0, le=1.0)
 

@@ -84,6 +84,7 @@ class DenseTransformer(Noun):
                 "qkv_bias": self.qkv_bias,
                 "output_bias": self.attention_output_bias,
                 "rotary": self.position == "rotary",
+                "alibi": self.position == "alibi",
                 "dropout": self.dropout,
             },
         )

@@ -38,7 +38,10 @@ class Runner(Noun):
 
 
 class Plan(Noun):
-    """What ``mw plan`` found; ``layouts`` best first. Times in seconds, all predicted."""
+    """What ``mw plan`` found; ``layouts`` best first. Times in seconds, all predicted.
+
+    ``nearest`` is set where nothing fits: the legal layout with the lowest peak and by how many bytes it misses.
+    """
 
     model: Mapping[str, Any]
     cluster: Mapping[str, Any]
@@ -55,6 +58,7 @@ class Plan(Noun):
     time_to_train_interval_s: tuple[float, float] | None
     needs: Mapping[str, float | None]
     remedies: tuple[Mapping[str, Any], ...]
+    nearest: Mapping[str, Any] | None = None
     next_command: str
     elapsed_s: float
     first_incumbent_s: float | None

@@ -1,0 +1,64 @@
+"""Block kinds, one file each. A file defines, for its ``KIND``:
+
+* ``parameters(model, block) -> Parameters``: elements, TP-sharded and replicated;
+* ``operators(model, block, shapes) -> list[Operator]``: the forward pass of one micro-batch on one rank;
+* ``saved(model, block, shapes) -> list[Saved]``: activations kept for the backward;
+* ``TP_REDUCE``: the phases (``forward``, ``backward``) in which tensor parallelism reduces over the block's boundary;
+* ``legal(model, block, tp) -> mapping rule -> violated`` (optional): what the block refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright import discovery
+from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.specs.model import BlockSpec, ModelSpec
+
+
+class BlockKind(Protocol):
+    """What a file of this room provides."""
+
+    KIND: str
+    TP_REDUCE: tuple[str, ...]
+
+    def parameters(self, model: ModelSpec, block: BlockSpec) -> Parameters: ...
+
+    def operators(self, model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operator]: ...
+
+    def saved(self, model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Saved]: ...
+
+
+@functools.cache
+def _kinds(_path: str) -> Mapping[str, BlockKind]:
+    return {module.KIND: cast(BlockKind, module) for module in discovery.modules("costmodel/block")}
+
+
+def kinds() -> Mapping[str, BlockKind]:
+    """Every block kind by name."""
+    return _kinds(os.environ.get("MESHWRIGHT_PATH", ""))
+
+
+def kind(block: BlockSpec) -> BlockKind:
+    """The kind of ``block``. Raises InputError (MW-E301) for an unknown one."""
+    known = kinds()
+    if block.kind not in known:
+        raise InputError(
+            "MW-E301", _("unknown block kind '{kind}'.").format(kind=block.kind), where="model",
+            nearest=did_you_mean(block.kind, known),
+        )
+    return known[block.kind]
+
+
+def violations(model: ModelSpec, block: BlockSpec, tp: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[np.bool_]]:
+    """The rules that ``block`` breaks at each ``tp``; empty where its kind refuses nothing."""
+    legal = getattr(kind(block), "legal", None)
+    return legal(model, block, tp) if legal else {}

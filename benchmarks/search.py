@@ -1,0 +1,128 @@
+"""How many layouts a second the search scores on one core.
+
+Counted are layouts that keep every rule, fit the memory and went through the cost model; rows that break a rule and
+rows pruned by memory are printed apart, their cost is in the time. Time is user CPU of this process, one thread, the
+best of a few runs. The bar is 1,000,000 layouts a second.
+
+    python benchmarks/search.py [--repeat N] [--profile]
+"""
+
+from __future__ import annotations
+
+import os
+
+# Before numpy loads: its linear algebra would use every core.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"
+
+import argparse
+import cProfile
+import pstats
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright import catalog
+from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.plan.search import CHUNK_ROWS, MEMORY_RULE, Found, budget_bytes, search
+from meshwright.plan.space import space
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import LayoutBatch
+
+BAR_LAYOUTS_PER_S = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A search that people run: model, cluster, sequence length and global batch of the published run."""
+
+    model: str
+    cluster: str
+    seq_len: int
+    global_batch: int
+
+    def nouns(self) -> tuple[TrainingJob, Cluster]:
+        """The job and the cluster."""
+        job = TrainingJob(model=catalog.model(self.model), seq_len=self.seq_len, global_batch=self.global_batch)
+        return job, catalog.cluster(self.cluster)[0]
+
+
+CASES = (
+    Case("gpt3-175b", "128x8 A100-80GB", 2048, 1536),
+    Case("llama-3.1-405b", "2048x8 H100", 8192, 2048),
+    Case("llama-1-65b", "256x8 A100-80GB", 2048, 2048),
+)
+
+
+def user_cpu_s() -> float:
+    """User CPU time of this process so far."""
+    return os.times().user
+
+
+def whole_search(case: Case, repeat: int) -> tuple[Found, float]:
+    """One search and the least user CPU time of ``repeat`` runs of it."""
+    job, cluster = case.nouns()
+    constants = catalog.constants()
+    found = search(job, cluster, constants)
+    times = []
+    for _ in range(repeat):
+        started = user_cpu_s()
+        # os.times() counts in hundredths of a second: several searches to one reading.
+        for _ in range(10):
+            found = search(job, cluster, constants)
+        times.append((user_cpu_s() - started) / 10)
+    return found, min(times)
+
+
+def fitting_chunk(case: Case) -> LayoutBatch:
+    """A full chunk of layouts that are legal and fit, repeated where the space has fewer."""
+    job, cluster = case.nouns()
+    constants = catalog.constants()
+    whole = space(job, cluster)
+    batch = whole.rows(0, len(whole))
+    batch = batch.take(~np.any(list(legal(job, cluster, batch).values()), axis=0))
+    batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget_bytes(cluster, constants))
+    return batch.take(np.arange(CHUNK_ROWS) % len(batch))
+
+
+def evaluate_only(case: Case, repeat: int) -> float:
+    """Layouts a second of the cost model alone on a full chunk."""
+    job, cluster = case.nouns()
+    constants, chunk = catalog.constants(), fitting_chunk(case)
+    evaluate(job, cluster, chunk, constants)
+    started = user_cpu_s()
+    for _ in range(5 * repeat):
+        evaluate(job, cluster, chunk, constants)
+    return 5 * repeat * len(chunk) / (user_cpu_s() - started)
+
+
+def main() -> int:
+    """Print one line a case; 0 if every search reaches the bar, 1 if not."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--profile", action="store_true", help="show where the time of the last case goes")
+    chosen = options.parse_args()
+    reached = True
+    print(f"{'case':<42}{'scored':>9}{'illegal':>9}{'memory':>9}{'user s':>9}{'layouts/s':>12}{'evaluate/s':>12}")
+    for case in CASES:
+        found, cpu_s = whole_search(case, chosen.repeat)
+        rate = found.searched / cpu_s
+        reached &= rate >= BAR_LAYOUTS_PER_S
+        memory = found.rejected.get(MEMORY_RULE, 0)
+        illegal = sum(found.rejected.values()) - memory
+        name = f"{case.model} on {case.cluster}"
+        print(f"{name:<42}{found.searched:>9,}{illegal:>9,}{memory:>9,}{cpu_s:>9.3f}{rate:>12,.0f}"
+              f"{evaluate_only(case, chosen.repeat):>12,.0f}")
+    if chosen.profile:
+        job, cluster = CASES[-1].nouns()
+        profile = cProfile.Profile()
+        profile.runcall(search, job, cluster, catalog.constants())
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+    print(f"bar: {BAR_LAYOUTS_PER_S:,} layouts/s: {'reached' if reached else 'NOT reached'}")
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""``python -m meshwright`` is ``mw``."""
+
+from __future__ import annotations
+
+from meshwright.cli.app import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

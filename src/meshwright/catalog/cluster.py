@@ -1,0 +1,278 @@
+"""A cluster from the text people write, or from their TOML file.
+
+Text: ``8xH100`` - ``256x8 A100-80GB`` (nodes x GPUs) - ``2048xA100-80GB`` (whole usual nodes) - ``16 nodes of
+p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``local`` (the CPU cores of this machine), then, after commas, adapters a node
+(``4x100Gb OPA``, ``8xNDR``) and ``2:1 oversubscribed``.
+
+File (``.toml``): ``n_nodes``, and ``node`` (a catalog name) or ``gpu`` with ``gpus_per_node``; optionally ``nic`` (a
+catalog name or ``"200 Gb/s RoCE"``), ``nics_per_node``, ``scale_up``, ``host_memory_bytes`` (``"1 TiB"``),
+``cpu_vendor``, ``oversubscription`` (2.0 for 2:1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from meshwright.catalog import loader
+from meshwright.catalog.fabric import Fabric, nic_of, parse_fabric
+from meshwright.catalog.machines import EXAMPLES, Machines, Named, not_understood, parse_machines
+from meshwright.catalog.provenance import dimension_of
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.specs.fact import Fact
+from meshwright.specs.hardware import Cluster, Gpu, Nic, Node
+from meshwright.specs.plan import Assumed, Change
+from meshwright.units import format_bytes, parse_quantity
+
+_FILE_KEYS = (
+    "n_nodes",
+    "node",
+    "gpu",
+    "gpus_per_node",
+    "nic",
+    "nics_per_node",
+    "scale_up",
+    "host_memory_bytes",
+    "cpu_vendor",
+    "oversubscription",
+)
+_FILE_COUNTS: tuple[str, ...] = ("n_nodes", "gpus_per_node", "nics_per_node")
+_THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
+
+
+def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assumed, ...]]:
+    """The cluster that ``text`` describes, and what had to be assumed for it.
+
+    Raises InputError: MW-E201 (unknown name), MW-E210 (not understood), MW-E211 (not whole nodes), MW-E212 (does not
+    fit the nodes), MW-E213/214 (network), MW-E215 (none of something), MW-E216 (a cluster file's keys).
+    """
+    said = text.strip()
+    if _is_file(said):
+        return _from_file(Path(said).expanduser(), where)
+    plain = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), said.replace("×", "x"))
+    machines_text, *fabric_parts = (part.strip() for part in plain.split(","))
+    if not machines_text:
+        raise not_understood(said, where)
+    if loader.fold(machines_text) == "local" and not fabric_parts:
+        return _local(said)
+    machines = parse_machines(machines_text, where)
+    return _assembled(said, machines, [part for part in fabric_parts if part], where)
+
+
+def _assembled(
+    text: str, machines: Machines, fabric_parts: list[str], where: str
+) -> tuple[Cluster, tuple[Assumed, ...]]:
+    named = machines.named
+    if named.is_node:
+        node = cast("Node", loader.build(named.written))
+        gpu = cast("Gpu", loader.entry("gpu", node.gpu, where=where))
+    else:
+        node = _usual_node(named.written, where)
+        gpu = cast("Gpu", loader.build(named.written))
+    n_nodes, gpus_per_node = _shape(machines, node, where)
+    usual_nic = cast("Nic", loader.entry("nic", node.nic, where=where))
+    usual_nics = max(1, round(node.nics_per_node * gpus_per_node / node.gpus_per_node))
+    fabric = parse_fabric(fabric_parts, usual_nic, where)
+    built = Cluster(
+        text=text,
+        gpu=gpu,
+        nic=fabric.nic or usual_nic,
+        node_name=node.name,
+        n_nodes=n_nodes,
+        gpus_per_node=gpus_per_node,
+        nics_per_node=fabric.nics_per_node or usual_nics,
+        scale_up=node.scale_up if gpus_per_node > 1 else "none",
+        host_memory_bytes=node.host_memory_bytes,
+        cpu_vendor=node.cpu_vendor,
+        oversubscription=fabric.oversubscription or 1.0,
+    )
+    return built, tuple(_assumptions(built, machines, fabric))
+
+
+def _shape(machines: Machines, node: Node, where: str) -> tuple[int, int]:
+    """Nodes and GPUs a node; a count of GPUs is whole usual nodes, or one node in part."""
+    usual, n_gpus = node.gpus_per_node, machines.n_gpus
+    if n_gpus is None:
+        gpus_per_node = machines.gpus_per_node or usual
+        if machines.named.is_node and gpus_per_node > usual:
+            raise InputError(
+                "MW-E212",
+                _("{node} has {usual} GPUs, not {count}.").format(node=node.name, usual=usual, count=gpus_per_node),
+                where=where,
+                nearest=_("Nearest: {counts}.").format(counts=f"{machines.n_nodes}x{usual}"),
+            )
+        return machines.n_nodes or 1, gpus_per_node
+    if n_gpus <= usual:
+        return 1, n_gpus
+    if n_gpus % usual:
+        below = n_gpus - n_gpus % usual
+        even = max(n for n in range(1, usual + 1) if n_gpus % n == 0)
+        raise InputError(
+            "MW-E211",
+            _("{count} GPUs are no whole number of nodes: {node} has {usual}.").format(
+                count=n_gpus, node=node.name, usual=usual
+            ),
+            where=where,
+            nearest=_("Nearest: {counts}; or say the nodes, as in '{example}'.").format(
+                counts=f"{below} / {below + usual}", example=f"{n_gpus // even}x{even} {machines.named.called}"
+            ),
+        )
+    return n_gpus // usual, usual
+
+
+def _assumptions(built: Cluster, machines: Machines, fabric: Fabric) -> list[Assumed]:
+    found: list[Assumed] = []
+    named = machines.named
+    if loader.fold(named.called) in {loader.fold(name) for name in named.written.names("short_names")}:
+        found.append(Assumed(name="gpu", value=built.gpu.name, why=_("the name leaves the variant open")))
+    if not named.is_node:
+        value = _("{node}, {count} GPUs a node").format(node=built.node_name, count=built.gpus_per_node)
+        found.append(Assumed(name="node", value=value, why=_("the usual node of this GPU; none was named")))
+    if built.n_nodes == 1:
+        return found
+    if fabric.nics_per_node is None and (not named.is_node or fabric.nic is not None):
+        other = built.nics_per_node // 2 if built.nics_per_node > 1 else 2
+        found.append(
+            Assumed(
+                name="fabric",
+                value=f"{built.nics_per_node}x {built.nic.name}",
+                why=_("the usual adapters of this node; none were named")
+                if fabric.nic is None
+                else _("the usual number of adapters of this node; none was said"),
+                alternative=Change(path="cluster.nics_per_node", value=other),
+            )
+        )
+    if fabric.oversubscription is None:
+        found.append(
+            Assumed(
+                name="oversubscription",
+                value=1.0,
+                why=_("a full-bisection fabric, as nothing else was said"),
+                alternative=Change(path="cluster.oversubscription", value=2.0),
+            )
+        )
+    return found
+
+
+def _usual_node(gpu: loader.Written, where: str) -> Node:
+    """The node whose file lists this GPU under ``usual_for``; a later directory overrides an earlier one."""
+    folded = loader.fold(gpu.name)
+    usual = next(
+        (
+            written
+            for written in loader.mentioning("node", gpu.name)
+            if folded in {loader.fold(name) for name in written.names("usual_for")}
+        ),
+        None,
+    )
+    if usual is None:
+        raise InputError(
+            "MW-E210",
+            _("no node of the catalog is the usual one for {gpu}.").format(gpu=gpu.name),
+            where=where,
+            nearest=_("Name a node ({nodes}), or describe the cluster in a TOML file.").format(
+                nodes=", ".join(loader.names("node")[:6])
+            ),
+        )
+    return cast("Node", loader.build(usual))
+
+
+def _local(text: str) -> tuple[Cluster, tuple[Assumed, ...]]:
+    """This machine: each CPU core a rank, its memory shared evenly, talking over the loopback device."""
+    node = cast("Node", loader.entry("node", "local"))
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    memory_bytes = _physical_memory_bytes() or node.host_memory_bytes
+    said = _("{cores} CPU cores, {memory}").format(cores=cores, memory=format_bytes(memory_bytes))
+    core = cast("Gpu", loader.entry("gpu", node.gpu))
+    fact = Fact(text=f"{format_bytes(memory_bytes)} / {cores}", source=_("counted on this machine"), label="measured")
+    gpu = core.model_copy(update={"memory_bytes": memory_bytes / cores, "facts": {**core.facts, "memory_bytes": fact}})
+    built = Cluster(
+        text=text,
+        gpu=gpu,
+        nic=cast("Nic", loader.entry("nic", node.nic)),
+        node_name=node.name,
+        n_nodes=1,
+        gpus_per_node=cores,
+        nics_per_node=1,
+        scale_up=node.scale_up,
+        host_memory_bytes=memory_bytes,
+        cpu_vendor=node.cpu_vendor,
+    )
+    return built, (Assumed(name="node", value=said, why=_("counted on this machine; a core's speed is nominal")),)
+
+
+def _physical_memory_bytes() -> float | None:
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _is_file(text: str) -> bool:
+    return text.casefold().endswith(".toml")
+
+
+def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
+    if not path.is_file():
+        raise InputError(
+            "MW-E216",
+            _("there is no file '{path}'.").format(path=path),
+            where=where,
+            nearest=_("Known forms: {examples}.").format(examples=EXAMPLES),
+        )
+    data, place = loader.read_toml(path), path.name
+    for key in data:
+        if key not in _FILE_KEYS:
+            raise InputError(
+                "MW-E216", _("unknown field."), where=f"{place}: {key}", nearest=did_you_mean(key, _FILE_KEYS)
+            )
+    named_key = "node" if "node" in data else "gpu"
+    if missing := [key for key in ("n_nodes", named_key) if key not in data]:
+        raise InputError("MW-E216", _("missing: {fields}.").format(fields=", ".join(missing)), where=place)
+    called = str(data[named_key])
+    written = loader.find(named_key, called)
+    if written is None:
+        raise loader.unknown(named_key, called, f"{place}: {named_key}")
+    counts: dict[str, int] = {key: _count(data[key], f"{place}: {key}") for key in _FILE_COUNTS if key in data}
+    machines = Machines(Named(written, called), n_nodes=counts["n_nodes"], gpus_per_node=counts.get("gpus_per_node"))
+    built, assumed = _assembled(str(path), machines, [], place)
+    return _with_file(built, data, counts, place), _still_assumed(assumed, data)
+
+
+def _with_file(built: Cluster, data: dict[str, Any], counts: dict[str, int], place: str) -> Cluster:
+    """The cluster with what its file says beyond the machines."""
+    changed: dict[str, Any] = {"nics_per_node": counts.get("nics_per_node", built.nics_per_node)}
+    if "nic" in data:
+        changed["nic"] = nic_of(str(data["nic"]), built.nic, f"{place}: nic")
+    for key in ("scale_up", "cpu_vendor", "oversubscription"):
+        if key in data:
+            changed[key] = data[key]
+    if "host_memory_bytes" in data:
+        dimension = dimension_of("host_memory_bytes") or "bytes"
+        changed["host_memory_bytes"] = parse_quantity(
+            data["host_memory_bytes"], dimension, where=f"{place}: host_memory_bytes"
+        )
+    values = {name: getattr(built, name) for name in Cluster.model_fields}
+    try:
+        return Cluster.model_validate(values | changed)
+    except ValidationError as error:
+        raise loader.field_error(error, Cluster, place) from None
+
+
+def _still_assumed(assumed: tuple[Assumed, ...], data: dict[str, Any]) -> tuple[Assumed, ...]:
+    settled = {"fabric": "nics_per_node" in data, "oversubscription": "oversubscription" in data}
+    return tuple(each for each in assumed if not settled.get(each.name))
+
+
+def _count(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(
+            "MW-E215", _("{value} is not a whole number above zero.").format(value=repr(value)), where=where
+        )
+    return value

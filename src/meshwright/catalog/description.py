@@ -1,0 +1,198 @@
+"""A model as people describe it, checked: the fields of a dense transformer, or blocks written out.
+
+In a model's TOML either a ``[transformer]`` table with the fields of ``specs.model.DenseTransformer``, or
+``hidden_size``, ``vocab_size``, ``max_position_embeddings``, ``tie_word_embeddings`` and blocks of any kind::
+
+    [[prologue]]
+    kind = "embedding"
+    [[layers]]
+    repeat = 12
+    blocks = [{ kind = "norm", norm = "rmsnorm" }, { kind = "my_mixer", state_size = 16 }]
+    [[epilogue]]
+    kind = "head"
+    tied = false
+
+What else stands in a block's table is an option of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.catalog.provenance import Provenance
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.specs.model import DenseTransformer
+
+#: What a description must say; the MLP width only where three matrices leave no usual one.
+REQUIRED = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "norm",
+    "position",
+    "tie_word_embeddings",
+)
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+_FLAG_DEFAULTS = {"gated_mlp": False, "qkv_bias": False, "attention_output_bias": False, "mlp_bias": False}
+_BLOCK_LISTS = ("prologue", "layers", "epilogue")
+
+
+def model_values(name: str, body: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
+    """The fields of a ModelSpec (without name, aliases and facts) from a TOML file's keys.
+
+    Facts are recorded in ``provenance`` under the written names. Raises InputError MW-E205, MW-E206, MW-E208, MW-E209.
+    """
+    place = provenance.place
+    family = str(body.get("family", "custom"))
+    table = body.get("transformer")
+    if table is None:
+        return _block_values(family, body, provenance)
+    if not isinstance(table, Mapping):
+        raise InputError("MW-E205", _("[transformer] must be a table."), where=place)
+    if beside := [key for key in body if key not in ("family", "transformer")]:
+        raise InputError(
+            "MW-E205",
+            _("'{key}' does not stand beside [transformer].").format(key=beside[0]),
+            where=place,
+            nearest=did_you_mean(beside[0], DenseTransformer.model_fields),
+        )
+    values = {key: provenance.value(key, value, None) for key, value in table.items()}
+    spec = dense_transformer(values, place).spec(name, family)
+    return {key: getattr(spec, key) for key in type(spec).model_fields if key not in ("name", "aliases", "facts")}
+
+
+def dense_transformer(
+    values: Mapping[str, Any], place: str, *, spelled: Mapping[str, str] | None = None
+) -> DenseTransformer:
+    """Checked fields of a dense transformer; absent ones take the usual value.
+
+    Key/value heads default to the heads, the head size to their share of the hidden size, an ungated MLP to four
+    times the hidden size. ``spelled`` says how the file at ``place`` spells a field, for messages. Raises InputError:
+    MW-E205 (unknown field, wrong kind of value), MW-E206 (everything that is missing, at once), MW-E208 (a size that
+    is not a whole number above zero), MW-E209 (heads that do not divide).
+    """
+    said = dict(spelled or {})
+    given = {key: value for key, value in values.items() if value is not None}
+    for key in given:
+        if key not in DenseTransformer.model_fields:
+            raise InputError(
+                "MW-E205",
+                _("unknown field."),
+                where=f"{place}: {key}",
+                nearest=did_you_mean(key, DenseTransformer.model_fields),
+            )
+    required = REQUIRED + (("intermediate_size",) if given.get("gated_mlp") else ())
+    if missing := [said.get(key, key) for key in required if key not in given]:
+        raise InputError("MW-E206", _("missing: {fields}.").format(fields=", ".join(missing)), where=place)
+    for key in SIZES:
+        if key in given:
+            _whole(given[key], f"{place}: {said.get(key, key)}")
+    full = _completed(given, place, said)
+    try:
+        return DenseTransformer.model_validate(full, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        raise InputError("MW-E205", f"{first['msg']}.", where=f"{place}: {said.get(key, key)}") from None
+
+
+def _completed(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> dict[str, Any]:
+    hidden, heads = given["hidden_size"], given["num_attention_heads"]
+    kv_heads = given.get("num_key_value_heads", heads)
+    if "head_dim" not in given and hidden % heads:
+        raise _division(("hidden_size", hidden), ("num_attention_heads", heads), place, said)
+    if heads % kv_heads:
+        raise _division(("num_attention_heads", heads), ("num_key_value_heads", kv_heads), place, said)
+    gated = bool(given.get("gated_mlp"))
+    usual = {
+        "num_key_value_heads": heads,
+        "head_dim": hidden // heads,
+        "intermediate_size": 4 * hidden,
+        "activation": "silu" if gated else "gelu",
+    }
+    return {**_FLAG_DEFAULTS, **usual, **given}
+
+
+def _division(
+    whole_total: tuple[str, int], part_count: tuple[str, int], place: str, said: Mapping[str, str]
+) -> InputError:
+    (whole, total), (part, count) = whole_total, part_count
+    divisors = [n for n in range(1, min(total, 65536) + 1) if total % n == 0]
+    nearest = sorted(sorted(divisors, key=lambda n: abs(n - count))[:2])
+    return InputError(
+        "MW-E209",
+        _("{part} {count} does not divide {whole} {total}.").format(
+            part=said.get(part, part), count=count, whole=said.get(whole, whole), total=total
+        ),
+        where=place,
+        nearest=_("Nearest that do: {counts}.").format(counts=", ".join(map(str, nearest))),
+    )
+
+
+def _whole(value: Any, where: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        shown = f"'{value}'" if isinstance(value, str) else str(value)
+        raise InputError("MW-E208", _("{value} is not a whole number above zero.").format(value=shown), where=where)
+
+
+def _block_values(family: str, body: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
+    values: dict[str, Any] = {"family": family}
+    for key, written in body.items():
+        if key == "family":
+            continue
+        if key not in _BLOCK_LISTS:
+            values[key] = provenance.value(key, written, None)
+            continue
+        if not isinstance(written, list) or not all(isinstance(table, Mapping) for table in written):
+            raise InputError("MW-E205", _("must be a list of tables."), where=f"{provenance.place}: {key}")
+        provenance.value(key, _summary(written), None)
+        values[key] = tuple(_group(table) if key == "layers" else _block(table) for table in written)
+    if "layers" not in values:
+        raise InputError(
+            "MW-E206",
+            _("missing: {fields}.").format(fields="[transformer]"),
+            where=provenance.place,
+            nearest=_("Or write the blocks out: [[prologue]], [[layers]], [[epilogue]]."),
+        )
+    return values
+
+
+def _block(table: Any) -> Any:
+    """A block's table with what is not its kind gathered into ``options``; what is no table is left to the noun."""
+    if not isinstance(table, Mapping):
+        return table
+    options = {key: value for key, value in table.items() if key not in ("kind", "options")}
+    return {**({"kind": table["kind"]} if "kind" in table else {}), "options": {**table.get("options", {}), **options}}
+
+
+def _group(table: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = table.get("blocks")
+    if isinstance(blocks, list):
+        return {**table, "blocks": tuple(map(_block, blocks))}
+    return dict(table)
+
+
+def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
+    """Blocks as a fact's text: their kinds, with the repeat of a layer."""
+    parts = []
+    for table in tables:
+        blocks = table.get("blocks", [table])
+        blocks = blocks if isinstance(blocks, list) else [table]
+        kinds = "+".join(str(block.get("kind", "?")) if isinstance(block, Mapping) else "?" for block in blocks)
+        parts.append(f"{table['repeat']}x({kinds})" if "repeat" in table else kinds)
+    return ", ".join(parts)

@@ -1,0 +1,130 @@
+"""The part of a cluster's text that speaks of the machines: what they are and how many."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from meshwright.catalog import loader
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+
+EXAMPLES = "8xH100, 256x8 A100-80GB, 16 nodes of p5.48xlarge, local"
+_NODES_OF = re.compile(r"^(\d{1,9})\s*(?:x\s*)?nodes?\s+(?:of\s+|x\s*)?(.+)$", re.IGNORECASE)
+_COUNTED = re.compile(r"^(\d{1,9})(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
+_GRID = re.compile(r"^(\d{1,9})\s*x\s*(\d{1,9})(?:\s*x\s*|\s+)(.+)$", re.IGNORECASE)
+_ON_NODES = re.compile(r"^(\d{1,9})(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d{1,9})\s+nodes?$", re.IGNORECASE)
+_GPUS = re.compile(r"\s+GPUs?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A GPU or node of the catalog, and the name it was called by."""
+
+    written: loader.Written
+    called: str
+
+    @property
+    def is_node(self) -> bool:
+        """Whether a whole node was named."""
+        return self.written.kind == "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What was said of the machines: ``n_gpus`` in all, or nodes and GPUs a node; the rest follows."""
+
+    named: Named
+    n_nodes: int | None = None
+    gpus_per_node: int | None = None
+    n_gpus: int | None = None
+
+
+def parse_machines(text: str, where: str) -> Machines:
+    """The machines that the text before the first comma names.
+
+    Raises InputError MW-E201 (unknown name), MW-E210 (not understood), MW-E212 (does not divide), MW-E215 (none).
+    """
+    if (named := _named(text)) is not None:
+        return Machines(named, n_nodes=1) if named.is_node else Machines(named, n_gpus=1)
+    if match := _NODES_OF.match(text):
+        n_nodes, rest = _positive(match[1], text, where), match[2].strip()
+        if (counted := _COUNTED.match(rest)) and _named(rest) is None:
+            return Machines(
+                _required(counted[2], where), n_nodes=n_nodes, gpus_per_node=_positive(counted[1], text, where)
+            )
+        return Machines(_required(rest, where), n_nodes=n_nodes)
+    if match := _ON_NODES.match(text):
+        return _on_nodes(
+            text, _positive(match[1], text, where), _required(match[2], where), _positive(match[3], text, where), where
+        )
+    if (match := _COUNTED.match(text)) is None:
+        raise _unknown_machine(text, where) if re.search(r"[A-Za-z]", text) else not_understood(text, where)
+    # A name may start with digits (8x4090 PCIe), so the whole rest as a name comes before nodes x GPUs.
+    grid = _GRID.match(text)
+    if grid and _named(match[2]) is None:
+        return Machines(
+            _required(grid[3], where),
+            n_nodes=_positive(grid[1], text, where),
+            gpus_per_node=_positive(grid[2], text, where),
+        )
+    named, count = _required(match[2], where), _positive(match[1], text, where)
+    return Machines(named, n_nodes=count) if named.is_node else Machines(named, n_gpus=count)
+
+
+def _on_nodes(text: str, count: int, named: Named, n_nodes: int, where: str) -> Machines:
+    if count % n_nodes:
+        below, above = count - count % n_nodes, count - count % n_nodes + n_nodes
+        near = " / ".join(str(n) for n in (below, above) if n)
+        raise InputError(
+            "MW-E212",
+            _("{count} GPUs do not divide over {n_nodes} nodes.").format(count=count, n_nodes=n_nodes),
+            where=where,
+            nearest=_("Nearest: {counts}.").format(counts=near),
+        )
+    return Machines(named, n_nodes=n_nodes, gpus_per_node=count // n_nodes)
+
+
+def _named(text: str) -> Named | None:
+    called = _GPUS.sub("", text.strip())
+    written = loader.find("gpu", called) or loader.find("node", called)
+    return None if written is None else Named(written, called)
+
+
+def _required(text: str, where: str) -> Named:
+    found = _named(text)
+    if found is None:
+        raise _unknown_machine(_GPUS.sub("", text.strip()), where)
+    return found
+
+
+def _unknown_machine(name: str, where: str) -> InputError:
+    """The error for a name that is neither a GPU nor a node, with the nearest of both."""
+    known = [*loader.spellings("gpu"), *loader.spellings("node")]
+    return InputError(
+        "MW-E201",
+        _("'{name}' is neither a GPU nor a node of the catalog.").format(name=name),
+        where=where,
+        nearest=did_you_mean(name, known),
+    )
+
+
+def _positive(digits: str, text: str, where: str) -> int:
+    if int(digits) < 1:
+        raise InputError(
+            "MW-E215",
+            _("'{text}' counts none.").format(text=text),
+            where=where,
+            nearest=_("Known forms: {examples}.").format(examples=EXAMPLES),
+        )
+    return int(digits)
+
+
+def not_understood(text: str, where: str) -> InputError:
+    """The error for text that has no form of a cluster's."""
+    return InputError(
+        "MW-E210",
+        _("'{text}' does not describe a cluster.").format(text=text),
+        where=where,
+        nearest=_("Known forms: {examples}.").format(examples=EXAMPLES),
+    )

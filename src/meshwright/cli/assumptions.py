@@ -1,0 +1,44 @@
+"""What was assumed because it was not said, and how the answer moves with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from meshwright.cli import numbers
+from meshwright.i18n import _
+from meshwright.specs.plan import Assumed
+
+
+def written(value: Any) -> str:
+    """A value as one types it on the command line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
+    """One row an assumption: name, value, why, and the step time under its alternative."""
+    if not assumed:
+        return
+    console.print()
+    console.print(_("Assumed, because not said"), style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", no_wrap=True)
+    for name, item in assumed.items():
+        table.add_row(f"{name}={written(item.value)}", item.why, _moves(item))
+    console.print(table)
+
+
+def _moves(item: Assumed) -> str:
+    if item.alternative is None:
+        return ""
+    ratio = "?" if item.step_time_ratio is None else numbers.change(item.step_time_ratio)
+    return _("{value}: {change}").format(value=written(item.alternative.value), change=ratio)

@@ -1,0 +1,60 @@
+"""``mw estimate``: one layout, shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from meshwright.cli.assumptions import print_assumed
+from meshwright.cli.bars import print_breakdown, print_memory
+from meshwright.cli.flags import FileFlags, JobFlags, option
+from meshwright.cli.plan import print_next, print_remedies
+from meshwright.cli.terminal import note_written, plain_console, print_text
+from meshwright.cli.verdict import name_of, sentence, training
+from meshwright.errors import EXIT_CONDITION, EXIT_OK
+from meshwright.i18n import _
+from meshwright.specs.report import EstimateReport
+from meshwright.specs.request import EstimateRequest
+from meshwright.verbs.document import render
+from meshwright.verbs.estimate import estimate as answer
+
+
+def estimate(
+    model: Annotated[str | None, Parameter(help=_("A catalog name, a config.json or a TOML file."))] = None,
+    /,
+    *,
+    job: JobFlags = JobFlags(),  # noqa: B008 - frozen, so one for all calls is safe
+    layout: Annotated[
+        str | None, option(_("The layout, such as tp=4,pp=12,dp=8,micro_batch=2,recompute=full."), "LAYOUT")
+    ] = None,
+    plan: Annotated[Path | None, option(_("Take job, cluster and layout from this plan file."), "FILE")] = None,
+    pick: Annotated[int, option(_("Which layout of the plan file (1, the fastest)."), "N")] = 1,
+    output: FileFlags = FileFlags(),  # noqa: B008
+) -> int:
+    """Estimate, print, and return the exit status: 0 it fits, 1 it does not."""
+    request = EstimateRequest(model=model, **job.fields(), layout=layout, plan=plan, pick=pick, out=output.out)
+    report = answer(request)
+    if output.json:
+        print_text(render("estimate", report))
+    else:
+        print_estimate(plain_console(wide=output.wide), report)
+    note_written(output.out)
+    return EXIT_OK if report.estimate.memory.fits != "no" else EXIT_CONDITION
+
+
+def print_estimate(console: Console, report: EstimateReport) -> None:
+    """Verdict, where time and memory go, remedies where it does not fit, assumptions, next command."""
+    estimate = report.estimate
+    console.print(sentence(name_of(report.model, "name"), name_of(report.cluster, "text"), estimate), style="bold")
+    if report.time_to_train_s is not None and (tokens := report.job.get("tokens")):
+        console.print(training(float(tokens), report.time_to_train_s, None))
+    console.print()
+    print_breakdown(console, estimate)
+    console.print()
+    print_memory(console, estimate)
+    print_remedies(console, report.remedies)
+    print_assumed(console, report.assumed)
+    print_next(console, report.next_command)

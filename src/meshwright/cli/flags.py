@@ -1,0 +1,75 @@
+"""The flags that several commands share, as dataclasses that cyclopts flattens into options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from meshwright.i18n import _
+
+
+def option(text: str, metavar: str | None = None, **more: Any) -> Parameter:
+    """An option with its (translated) help; no ``--no-...`` twin and no default shown, None says "not said"."""
+    return Parameter(help=text, metavar=metavar, negative="", show_default=False, **more)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OutputFlags:
+    """How the answer is shown. ``--lang`` is taken out before parsing; it stands here for the help page."""
+
+    json: Annotated[bool, option(_("Print one JSON document on stdout and nothing else."))] = False
+    wide: Annotated[bool, option(_("Use the whole width of the terminal instead of 80 columns."))] = False
+    lang: Annotated[str | None, option(_("Language: en or zh-CN (as the environment says)."), "LANG")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FileFlags(OutputFlags):
+    """The same for a verb that can also write its document to a file."""
+
+    out: Annotated[Path | None, option(_("Write the JSON document to this file."), "FILE")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class JobFlags:
+    """What is trained and where, as text; the names are those of ``JobRequest``."""
+
+    cluster: Annotated[
+        str | None,
+        option(_("'8xH100', '256x8 A100-80GB', '48x8 A100-80GB, 4x100Gb OPA', a TOML file, or local."), "TEXT"),
+    ] = None
+    seq_len: Annotated[int | None, option(_("Sequence length in tokens."), "N")] = None
+    global_batch: Annotated[int | None, option(_("Sequences in one optimizer step."), "N")] = None
+    tokens: Annotated[
+        str | None, option(_("Tokens of the whole training, such as 1.4T: asks for its time."), "COUNT")
+    ] = None
+    precision: Annotated[str | None, option(_("bf16 or fp16."), "NAME")] = None
+    grad_dtype: Annotated[str | None, option(_("What gradients are accumulated in: fp32, bf16 or fp16."), "NAME")] = (
+        None
+    )
+    optimizer: Annotated[str | None, option(_("adam."), "NAME")] = None
+    attention: Annotated[str | None, option(_("flash, or unfused (writes the score matrix)."), "NAME")] = None
+    overlap: Annotated[
+        bool | None,
+        Parameter(help=_("Hide data-parallel communication behind compute, or not."), show_default=False),
+    ] = None
+    cuda_graphs: Annotated[
+        bool | None, Parameter(help=_("Launch kernels from CUDA graphs, or one by one."), show_default=False)
+    ] = None
+    set: Annotated[
+        tuple[str, ...],
+        option(
+            _("Change one field of the job or the cluster, such as cluster.nics_per_node=8. Repeatable."),
+            "PATH=VALUE",
+            name="--set",
+        ),
+    ] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """The fields for a request."""
+        return dict(vars(self))

@@ -1,0 +1,186 @@
+"""``mw plan``: the search, shown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from meshwright.cli import numbers
+from meshwright.cli.assumptions import print_assumed, written
+from meshwright.cli.bars import print_breakdown, print_memory
+from meshwright.cli.flags import FileFlags, JobFlags, option
+from meshwright.cli.labels import TERMS, label
+from meshwright.cli.layouts import print_layouts
+from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
+from meshwright.cli.verdict import name_of, sentence, training
+from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
+from meshwright.i18n import _
+from meshwright.specs.plan import Plan, Runner
+from meshwright.specs.request import PlanRequest
+from meshwright.verbs.document import render
+from meshwright.verbs.plan import plan as search
+
+#: Terms named for a runner-up; the rest of its loss is in the JSON.
+TERMS_SHOWN = 3
+TELLING_SHARE = 0.1
+
+
+def plan(
+    model: Annotated[str, Parameter(help=_("A catalog name, a config.json or a TOML file."))],
+    /,
+    *,
+    job: JobFlags = JobFlags(),  # noqa: B008 - frozen, so one for all calls is safe
+    fix: Annotated[str | None, option(_("Pin columns of the layout, such as tp=4,recompute=full."), "LAYOUT")] = None,
+    max_memory: Annotated[str | None, option(_("Memory a GPU may fill, such as '70 GiB'."), "SIZE")] = None,
+    top: Annotated[int, option(_("Layouts to show (5)."), "N")] = 5,
+    timeline: Annotated[
+        Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
+    ] = None,
+    output: FileFlags = FileFlags(),  # noqa: B008
+) -> int:
+    """Search, print, and return the exit status: 0 found, 1 nothing fits, 130 interrupted with the best so far."""
+    request = PlanRequest(model=model, **job.fields(), fix=fix, max_memory=max_memory, top=top, out=output.out)
+    with SearchProgress() as progress:
+        found = search(request, on_progress=progress, timeline=timeline)
+    if output.json:
+        print_text(render("plan", found))
+    else:
+        print_plan(plain_console(wide=output.wide), found, wide=output.wide)
+    note_written(output.out, timeline if found.layouts else None)
+    if found.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_OK if found.feasible else EXIT_CONDITION
+
+
+def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
+    """The whole page: verdict, candidates, where time and memory go, why others lose, assumptions, next command."""
+    if found.interrupted:
+        console.print(_("Interrupted: the best of what was searched so far."), style="bold yellow")
+    if not found.layouts:
+        print_nothing(console, found)
+        return
+    best = found.layouts[found.chosen]
+    console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
+    if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
+        console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s))
+    console.print()
+    console.print(
+        _("The fastest of {searched:,} layouts scored in {elapsed} s").format(
+            searched=found.searched, elapsed=numbers.digits(found.elapsed_s, 2)
+        ),
+        style="bold",
+    )
+    print_layouts(console, found.layouts, found.chosen, wide=wide)
+    console.print()
+    print_breakdown(console, best)
+    console.print()
+    print_memory(console, best)
+    print_runners_up(console, found.runners_up, best.step_time_s)
+    print_assumed(console, found.assumed)
+    print_rejected(console, found.rejected)
+    print_next(console, found.next_command)
+
+
+def print_nothing(console: Console, found: Plan) -> None:
+    """Nothing fits: the nearest miss, what would help (each remedy was evaluated), what was ruled out."""
+    console.print(
+        _("No layout of {model} fits on {cluster}.").format(
+            model=name_of(found.model, "name"), cluster=name_of(found.cluster, "text")
+        ),
+        style="bold",
+    )
+    if found.nearest:
+        console.print(_("Nearest: {what}.").format(what=found.nearest["what"]))
+    print_remedies(console, found.remedies)
+    print_assumed(console, found.assumed)
+    print_rejected(console, found.rejected)
+    print_next(console, found.next_command)
+
+
+def print_remedies(console: Console, remedies: tuple[Mapping[str, Any], ...]) -> None:
+    """Changes that make it fit, each with the step time that it leads to."""
+    if not remedies:
+        return
+    console.print()
+    console.print(_("What would make it fit (each was evaluated)"), style="bold")
+    for remedy in remedies:
+        changes = ", ".join(f"{change['path']}={written(change['value'])}" for change in remedy["changes"])
+        console.print(
+            _("- {changes}: {step} a step, {peak} GiB").format(
+                changes=changes,
+                step=numbers.step(remedy["step_time_s"]),
+                peak=numbers.gib(remedy["peak_reserved_bytes"]),
+            )
+        )
+
+
+def print_runners_up(console: Console, runners: tuple[Runner, ...], step_time_s: float) -> None:
+    """Why each runner-up loses: its largest losses, and the gain that does not make up for them."""
+    if not runners:
+        return
+    console.print()
+    console.print(_("Why the others lose"), style="bold")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(ratio=1)
+    factor, unit = numbers.seconds_unit([step_time_s])
+    for runner in runners:
+        terms = [
+            f"{label(TERMS, term)} {'+' if value_s > 0 else '-'}{numbers.digits(abs(value_s) / factor, 2)} {unit}"
+            for term, value_s in _telling(runner.terms_s)
+        ]
+        slower = f"+{numbers.percent(runner.slower_ratio - 1, 1)}%".replace("+<", "<")
+        table.add_row(f"#{runner.layout_index + 1}", slower, ", ".join(terms))
+    console.print(table)
+
+
+def _telling(terms_s: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The terms worth a reader's time: the largest losses and the largest gain, nothing below a tenth of the first."""
+    ordered = sorted(terms_s.items(), key=lambda item: -item[1])
+    losses = [item for item in ordered if item[1] > 0][:TERMS_SHOWN]
+    gains = [item for item in ordered if item[1] < 0][-1:]
+    least_s = TELLING_SHARE * losses[0][1] if losses else 0.0
+    return [item for item in (*losses, *gains) if abs(item[1]) >= least_s]
+
+
+def print_rejected(console: Console, rejected: Mapping[str, int]) -> None:
+    """What was not scored, by rule, in one line."""
+    if not rejected:
+        return
+    text = ", ".join(f"{rule} {count:,}" for rule, count in sorted(rejected.items(), key=lambda item: -item[1]))
+    console.print()
+    console.print(_("Ruled out before scoring: {rules}").format(rules=text), style="dim")
+
+
+def print_next(console: Console, command: str) -> None:
+    """The next command to type, broken between flags so that it can be copied as it stands."""
+    if not command:
+        return
+    console.print()
+    console.print(_("Next"), style="bold")
+    lines = [""]
+    for word in _flags(command):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > console.width - 6:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    for number, line in enumerate(lines):
+        ending = " \\" if number < len(lines) - 1 else ""
+        console.print(f"{'    ' if number else '  '}{line}{ending}", style="green", soft_wrap=True)
+
+
+def _flags(command: str) -> list[str]:
+    """The command's words, each flag together with its value."""
+    joined: list[str] = []
+    for word in (shlex.quote(word) for word in shlex.split(command)):
+        if joined and joined[-1].startswith("--") and " " not in joined[-1] and not word.startswith("--"):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined

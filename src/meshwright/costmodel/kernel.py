@@ -1,0 +1,130 @@
+"""Kernel times on one GPU: ``ceiling(gpu) x shape efficiency`` of the peak for arithmetic, bandwidth for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.costmodel.operator import Operator
+from meshwright.formula import formula
+from meshwright.specs.constants import Constants
+from meshwright.specs.hardware import Gpu
+from meshwright.specs.job import TrainingJob
+
+FloatArray = npt.NDArray[np.float64]
+#: Backward over forward FLOPs of a fused attention kernel: it recomputes the scores (Dao, arXiv 2307.08691, section 3).
+FLASH_BACKWARD_RATIO = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConstants:
+    """What the kernel formulas need of the GPU and the physical constants, resolved once per evaluation."""
+
+    peak_flops_per_s: float
+    memory_bytes_per_s: float
+    gemm_ceiling_ratio: float
+    gemm_half_m: float
+    gemm_half_n: float
+    gemm_half_k: float
+    wgrad_ratio: float
+    attention_ceiling_ratio: float
+    attention_backward_ratio: float
+    attention_half_seq_len: float
+    attention_head_dim_exponent: float
+    memory_efficiency_ratio: float
+    kernel_fixed_s: float
+
+    @classmethod
+    def of(cls, gpu: Gpu, job: TrainingJob, constants: Constants) -> KernelConstants:
+        """Resolve for ``gpu`` and the precision and attention kernel of ``job``."""
+        architecture = gpu.architecture
+
+        def get(name: str) -> float:
+            return constants.get(name, architecture)
+
+        return cls(
+            peak_flops_per_s=gpu.peak_flops_per_s[job.precision],
+            memory_bytes_per_s=gpu.memory_bytes_per_s,
+            gemm_ceiling_ratio=get("gemm_ceiling_ratio"),
+            gemm_half_m=get("gemm_half_m"),
+            gemm_half_n=get("gemm_half_n"),
+            gemm_half_k=get("gemm_half_k"),
+            wgrad_ratio=get("wgrad_ratio"),
+            attention_ceiling_ratio=get("attention_ceiling_ratio"),
+            attention_backward_ratio=get("attention_backward_ratio"),
+            attention_half_seq_len=get("attention_half_seq_len"),
+            attention_head_dim_exponent=get("attention_head_dim_exponent"),
+            memory_efficiency_ratio=get("memory_efficiency_ratio"),
+            kernel_fixed_s=get("kernel_fixed_s"),
+        )
+
+
+@formula("saturating GEMM efficiency, fitted form; ceiling from best-of-sweep GEMM measurements (MAMF)", "ratio")
+def gemm_efficiency_ratio(m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, c: KernelConstants) -> FloatArray:
+    """Achieved over peak FLOP/s of a GEMM: ceiling x M/(M+m0) x N/(N+n0) x K/(K+k0).
+
+    A batch of small products fills the SMs together, so the batch counts with the rows. Shapes (r,).
+    """
+    rows = m * batch
+    shape = rows / (rows + c.gemm_half_m) * (n / (n + c.gemm_half_n)) * (k / (k + c.gemm_half_k))
+    return np.asarray(c.gemm_ceiling_ratio * shape)
+
+
+@formula("roofline: max of arithmetic and traffic time", "s")
+def gemm_time_s(m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, element_bytes: int,
+                c: KernelConstants) -> FloatArray:
+    """Time of ``batch`` GEMMs (m, k) x (k, n): FLOPs over achieved rate or operand traffic, whichever is longer."""
+    arithmetic = 2.0 * batch * m * n * k / (c.peak_flops_per_s * gemm_efficiency_ratio(m, n, k, batch, c))
+    traffic = element_bytes * batch * (m * k + k * n + m * n) / (c.memory_bytes_per_s * c.memory_efficiency_ratio)
+    return np.asarray(np.maximum(arithmetic, traffic) + c.kernel_fixed_s)
+
+
+@formula("FlashAttention-2, arXiv 2307.08691; saturation in sequence length and head dimension fitted", "s")
+def attention_time_s(flops: FloatArray, seq_len: int, head_dim: int, traffic_bytes: FloatArray,
+                     c: KernelConstants) -> FloatArray:
+    """Time of a fused attention kernel that executes ``flops`` (half the square when causal)."""
+    efficiency = c.attention_ceiling_ratio * seq_len / (seq_len + c.attention_half_seq_len)
+    efficiency *= (min(head_dim, 128) / 128.0) ** c.attention_head_dim_exponent
+    arithmetic = flops / (c.peak_flops_per_s * efficiency)
+    return np.asarray(np.maximum(arithmetic, traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio))
+                      + c.kernel_fixed_s)
+
+
+@formula("bandwidth bound", "s")
+def memory_time_s(traffic_bytes: FloatArray, c: KernelConstants) -> FloatArray:
+    """Time of an operator bound by HBM traffic."""
+    return np.asarray(traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio) + c.kernel_fixed_s)
+
+
+def forward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> FloatArray:
+    """GPU time of an operator's forward, (r,)."""
+    if operator.kind == "gemm":
+        m, n, k, batch = _dimensions(operator)
+        return gemm_time_s(m, n, k, batch, job.element_bytes, c)
+    if operator.kind == "attention":
+        return attention_time_s(np.asarray(operator.forward_flops), job.seq_len, operator.head_dim,
+                                np.asarray(operator.forward_bytes), c)
+    return memory_time_s(np.asarray(operator.forward_bytes), c)
+
+
+def backward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> FloatArray:
+    """GPU time of an operator's backward, (r,): dgrad and wgrad for a GEMM."""
+    if operator.kind == "gemm":
+        m, n, k, batch = _dimensions(operator)
+        dgrad = gemm_time_s(m, k, n, batch, job.element_bytes, c)
+        wgrad = gemm_time_s(k, n, m, batch, job.element_bytes, c)
+        # A weight gradient is accumulated into the gradient buffer, which costs the GEMM some of its rate.
+        return dgrad + (wgrad * c.wgrad_ratio if operator.trainable_weight else wgrad)
+    if operator.kind == "attention":
+        flops = np.asarray(operator.forward_flops) * FLASH_BACKWARD_RATIO * c.attention_backward_ratio
+        return attention_time_s(flops, job.seq_len, operator.head_dim, np.asarray(operator.backward_bytes), c)
+    traffic = np.asarray(operator.backward_bytes)
+    return np.where(traffic > 0, memory_time_s(traffic, c), 0.0)
+
+
+def _dimensions(operator: Operator) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    return np.asarray(operator.m, float), np.asarray(operator.n, float), np.asarray(operator.k, float), np.asarray(
+        operator.batch, float
+    )

@@ -1,0 +1,49 @@
+"""Parameter and FLOP counts of a model: sums over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from meshwright.costmodel import block as blocks
+from meshwright.costmodel.operator import Parameters, Shapes
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.model import BlockSpec, ModelSpec
+
+
+def block_parameters(model: ModelSpec, members: Iterable[BlockSpec]) -> Parameters:
+    """Sharded and replicated parameter elements of some blocks together."""
+    counts = [blocks.kind(member).parameters(model, member) for member in members]
+    return Parameters(sum(c.sharded for c in counts), sum(c.replicated for c in counts))
+
+
+def parameter_count(model: ModelSpec) -> int:
+    """Parameters of the whole model, tied embeddings once."""
+    parts = [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
+    return sum(repeat * block_parameters(model, members).total for repeat, members in parts)
+
+
+def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
+    """Shapes of a whole micro-batch on one rank (tp 1): for counts of the model rather than of a layout."""
+    one = np.ones(1)
+    return Shapes(one * micro_batch, one, one, job.seq_len, job.model.hidden_size, job.model.vocab_size,
+                  job.element_bytes, job.attention)
+
+
+def forward_flops_per_sequence(job: TrainingJob, *, causal: bool = True) -> float:
+    """Model FLOPs of one sequence's forward pass: GEMMs and attention, no recompute.
+
+    ``causal`` counts the half square that a causal model needs; otherwise the full square, as the closed forms of
+    Narayanan et al., arXiv 2104.04473, do.
+    """
+    unfused = job.model_copy(update={"attention": "unfused"})
+    shapes = one_rank_shapes(unfused)
+    parts = [(1, job.model.prologue), *((g.repeat, g.blocks) for g in job.model.layers), (1, job.model.epilogue)]
+    total = 0.0
+    for repeat, members in parts:
+        for member in members:
+            for operator in blocks.kind(member).operators(job.model, member, shapes):
+                ratio = operator.causal_ratio if causal else 1.0
+                total += repeat * ratio * float(np.sum(operator.forward_flops))
+    return total

@@ -1,0 +1,116 @@
+"""Stages: which layers each pipeline rank holds, compressed to classes of equal ranks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.specs.layout import STAGE_SPLIT_NAMES
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+
+
+@functools.lru_cache(maxsize=65536)
+def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[int, ...] | None:
+    """Layers of each virtual stage (``pp * vpp`` of them, in model order); None where the split does not fit.
+
+    ``even``: equal, the first stages take the remainder (interleaved: must divide). ``ends``: embedding and head
+    each count as one layer, and the rest must come out even. ``5-6-6-5``: as said, one number a rank.
+    """
+    n_stages = pp * vpp
+    if split == "even":
+        base, extra = divmod(n_layers, n_stages)
+        if base == 0 or (extra and vpp > 1):
+            return None
+        return (base + 1,) * extra + (base,) * (n_stages - extra)
+    if split == "ends":
+        base, extra = divmod(n_layers + 2, n_stages)
+        if extra or n_stages < 2 or base < 2:
+            return None
+        return (base - 1, *(base,) * (n_stages - 2), base - 1)
+    if split in STAGE_SPLIT_NAMES:
+        return None
+    counts = tuple(int(part) if part.isdecimal() else -1 for part in split.split("-"))
+    if vpp > 1 or len(counts) != pp or sum(counts) != n_layers or min(counts) < 1:
+        return None
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class StageTable:
+    """Rank classes of distinct (pp, vpp, split) rows, padded to C classes with multiplicity 0.
+
+    Shapes: ``counts`` (d, C, K) occurrences of each part (prologue, layer groups..., epilogue) on a rank of the
+    class; ``multiplicity`` and ``first_rank`` (d, C); ``first_chunk`` / ``last_chunk`` (d, K): what the very first
+    and last virtual stage hold beyond a regular chunk (interleaved only; zero otherwise).
+    """
+
+    counts: FloatArray
+    multiplicity: IntArray
+    first_rank: IntArray
+    first_chunk: FloatArray
+    last_chunk: FloatArray
+
+
+def stage_table(keys: list[tuple[int, int, str]], group_repeats: tuple[int, ...]) -> StageTable:
+    """The table of ``keys`` = (pp, vpp, split). Raises KeyError where a split does not fit (legality comes first)."""
+    rows = [_classes(pp, vpp, split, group_repeats) for pp, vpp, split in keys]
+    n_classes = max((len(row[0]) for row in rows), default=1)
+    n_parts = len(group_repeats) + 2
+    table = StageTable(
+        counts=np.zeros((len(rows), n_classes, n_parts)),
+        multiplicity=np.zeros((len(rows), n_classes), np.int32),
+        first_rank=np.zeros((len(rows), n_classes), np.int32),
+        first_chunk=np.zeros((len(rows), n_parts)),
+        last_chunk=np.zeros((len(rows), n_parts)),
+    )
+    for i, (classes, first, last) in enumerate(rows):
+        for j, (parts, multiplicity, rank) in enumerate(classes):
+            table.counts[i, j] = parts
+            table.multiplicity[i, j] = multiplicity
+            table.first_rank[i, j] = rank
+        table.first_chunk[i], table.last_chunk[i] = first, last
+    return table
+
+
+Parts = tuple[float, ...]
+
+
+@functools.lru_cache(maxsize=65536)
+def _classes(pp: int, vpp: int, split: str, repeats: tuple[int, ...]) -> tuple[
+    tuple[tuple[Parts, int, int], ...], Parts, Parts
+]:
+    chunks = chunk_parts(pp, vpp, split, repeats)
+    ranks = [tuple(np.sum(chunks[rank::pp], axis=0)) for rank in range(pp)]
+    classes: list[tuple[Parts, int, int]] = []
+    for rank, parts in enumerate(ranks):
+        if classes and classes[-1][0] == parts:
+            classes[-1] = (parts, classes[-1][1] + 1, classes[-1][2])
+        else:
+            classes.append((parts, 1, rank))
+    regular = np.asarray(chunks[len(chunks) // 2]) if vpp > 1 else None
+    zero = (0.0,) * len(chunks[0])
+    first = zero if regular is None else tuple(np.asarray(chunks[0]) - regular)
+    last = zero if regular is None else tuple(np.asarray(chunks[-1]) - regular)
+    return tuple(classes), first, last
+
+
+def chunk_parts(pp: int, vpp: int, split: str, repeats: tuple[int, ...]) -> list[Parts]:
+    """Parts of each virtual stage in model order: (prologue, layers of each group..., epilogue)."""
+    stages = layers_per_stage(split, sum(repeats), pp, vpp)
+    if stages is None:
+        raise KeyError(f"split {split} does not fit {sum(repeats)} layers on {pp} x {vpp} stages")
+    bounds = np.concatenate(([0], np.cumsum(stages)))
+    group_bounds = np.concatenate(([0], np.cumsum(repeats)))
+    found = []
+    for stage in range(len(stages)):
+        held = [
+            max(0, min(bounds[stage + 1], group_bounds[g + 1]) - max(bounds[stage], group_bounds[g]))
+            for g in range(len(repeats))
+        ]
+        found.append((float(stage == 0), *(float(h) for h in held), float(stage == len(stages) - 1)))
+    return found

@@ -1,0 +1,59 @@
+"""Why a layout is not legal, and the nearest one that is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from meshwright.costmodel import legal
+from meshwright.plan.space import divisors
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import COLUMNS, Layout, LayoutBatch
+
+
+def broken_rules(job: TrainingJob, cluster: Cluster, layout: Layout) -> list[str]:
+    """The rules that ``layout`` breaks, in the order in which they are checked."""
+    return [rule for rule, violated in legal(job, cluster, LayoutBatch.of([layout])).items() if violated[0]]
+
+
+def nearest_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> Layout | None:
+    """The legal layout that changes the fewest columns of ``layout`` by the least; None if nothing near is legal.
+
+    The distance of two numbers is the logarithm of their ratio; dp follows from tp and pp.
+    """
+    options = [layout.model_copy(update=change) for change in _neighbours(job, cluster, layout)]
+    batch = LayoutBatch.of(options)
+    ok = np.ones(len(batch), bool)
+    for violated in legal(job, cluster, batch).values():
+        ok &= ~violated
+    allowed = [option for option, fine in zip(options, ok, strict=True) if fine]
+    return min(allowed, key=lambda option: distance(layout, option), default=None)
+
+
+def distance(one: Layout, other: Layout) -> tuple[float, float]:
+    """Columns that differ (dp not counted: it follows), then how far the numbers are apart."""
+    differ = [name for name in COLUMNS if getattr(one, name) != getattr(other, name) and name != "dp"]
+    numbers = ("tp", "pp", "dp", "vpp", "micro_batch")
+    apart = sum(abs(math.log(getattr(one, name) / getattr(other, name))) for name in numbers)
+    return len(differ), apart
+
+
+def _neighbours(job: TrainingJob, cluster: Cluster, layout: Layout) -> list[dict[str, Any]]:
+    """Every tp, pp and micro-batch around ``layout``, with the switches as they are and as they are always legal."""
+    n_gpus = cluster.n_gpus
+    found: list[dict[str, Any]] = []
+    plain: dict[str, Any] = {"vpp": 1, "schedule": "1f1b", "stage_split": "even"}
+    for tp, pp in itertools.product(divisors(n_gpus), divisors(n_gpus)):
+        if n_gpus % (tp * pp):
+            continue
+        dp = n_gpus // (tp * pp)
+        share = divisors(job.global_batch // dp) if job.global_batch % dp == 0 else []
+        # Far micro-batches are never the nearest answer; the closest few below and above are.
+        sizes = sorted(share, key=lambda size: abs(math.log(size / layout.micro_batch)))[:2]
+        degrees = {"tp": tp, "pp": pp, "dp": dp, "sp": layout.sp and tp > 1}
+        found.extend(degrees | {"micro_batch": size} | switches for size in sizes for switches in ({}, plain))
+    return found

@@ -1,0 +1,167 @@
+"""What a search remembers: the best few layouts and the front of step time against peak memory.
+
+Both are merged chunk by chunk and do not depend on how the rows were cut into chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.specs.estimate import EstimateBatch
+from meshwright.specs.layout import LayoutBatch
+
+FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Memory that a slower layout must save to be shown beside a faster one.
+WORTH_SAVING_RATIO = 0.02
+
+
+@dataclass(slots=True)
+class Candidates:
+    """A few rows: number in the space, step time, peak memory and the layout's traits.
+
+    ``family`` (n, 4) holds dp, tp, pp, micro_batch; ``features`` counts the switches that are on.
+    """
+
+    row: IndexArray
+    step_time_s: FloatArray
+    peak_bytes: FloatArray
+    features: IndexArray
+    family: IndexArray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> Candidates:
+        """The candidates of ``index``."""
+        return Candidates(self.row[index], self.step_time_s[index], self.peak_bytes[index], self.features[index],
+                          self.family[index])
+
+    def join(self, other: Candidates) -> Candidates:
+        """Both, each row number once."""
+        rows, first = np.unique(np.concatenate([self.row, other.row]), return_index=True)
+        return Candidates(
+            rows,
+            np.concatenate([self.step_time_s, other.step_time_s])[first],
+            np.concatenate([self.peak_bytes, other.peak_bytes])[first],
+            np.concatenate([self.features, other.features])[first],
+            np.concatenate([self.family, other.family])[first],
+        )
+
+
+def nobody() -> Candidates:
+    """No candidates."""
+    empty = np.empty(0, np.int64)
+    return Candidates(empty, np.empty(0), np.empty(0), empty, np.empty((0, 4), np.int64))
+
+
+def candidates(rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch, keep: IndexArray) -> Candidates:
+    """The positions ``keep`` of a scored chunk, whose row numbers in the space are ``rows``."""
+    features = sum((
+        (column[keep] != off).astype(np.int64)
+        for column, off in ((layouts.sp, 0), (layouts.zero_stage, 0), (layouts.vpp, 1), (layouts.stage_split, 0),
+                            (layouts.recompute, 0), (layouts.rank_order, 0))
+    ), np.zeros(len(keep), np.int64))
+    family = np.stack([layouts.dp[keep], layouts.tp[keep], layouts.pp[keep], layouts.micro_batch[keep]], axis=1)
+    return Candidates(rows[keep], estimates.step_time_s[keep], estimates.peak_reserved_bytes[keep],
+                      features, family.astype(np.int64))
+
+
+@dataclass(slots=True)
+class Best:
+    """The ``size`` fastest layouts so far that are worth showing.
+
+    Layouts with the same dp, tp, pp and micro-batch are variants of each other. A variant leaves where another is no
+    slower and no larger; of equal ones the plainest stays. So switches that do nothing never show as alternatives.
+    """
+
+    size: int
+    found: Candidates = field(default_factory=nobody)
+
+    def offer(self, rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch, wanted: BoolArray) -> None:
+        """Take in the ``wanted`` rows of a scored chunk."""
+        full = len(self.found) >= self.size
+        keep = np.flatnonzero(wanted & (estimates.step_time_s <= self.found.step_time_s[-1]) if full else wanted)
+        if not len(keep):
+            return
+        time = estimates.step_time_s[keep]
+        limit = 16 * self.size
+        while True:
+            # Most rows are far from the best: look at the fastest few, and at more only if too many were variants.
+            few = keep if len(keep) <= limit else keep[time <= np.partition(time, limit)[limit]]
+            best = _undominated(self.found.join(candidates(rows, layouts, estimates, few)))
+            if len(few) == len(keep) or len(best) >= self.size:
+                self.found = best.take(slice(0, self.size))
+                return
+            limit *= 4
+
+    def shown(self, top: int, saving_ratio: float = WORTH_SAVING_RATIO) -> Candidates:
+        """The ``top`` fastest; a slower variant only where it saves ``saving_ratio`` of the memory of a faster one."""
+        least: dict[tuple[int, ...], float] = {}
+        shown: list[int] = []
+        for i, family in enumerate(map(tuple, self.found.family.tolist())):
+            peak = float(self.found.peak_bytes[i])
+            if peak <= least.get(family, np.inf) * (1 - saving_ratio):
+                shown.append(i)
+                least[family] = peak
+            if len(shown) == top:
+                break
+        return self.found.take(np.array(shown, np.int64))
+
+
+def _undominated(pool: Candidates) -> Candidates:
+    """The variants that no other of their family beats, fastest first."""
+    order = np.lexsort((pool.row, pool.features, pool.peak_bytes, pool.step_time_s, *pool.family.T))
+    ordered = pool.take(order)
+    family = np.cumsum(np.concatenate([[0], (np.diff(ordered.family, axis=0) != 0).any(axis=1)]))
+    # One running minimum for all families: each family's ranks lie below those of the families before it.
+    rank = np.unique(ordered.peak_bytes, return_inverse=True)[1] - family * (len(ordered) + 1)
+    lowest_before = np.minimum.accumulate(np.concatenate([[len(ordered) + 1], rank]))[:-1]
+    kept = ordered.take(rank < lowest_before)
+    return kept.take(np.lexsort((kept.row, kept.features, kept.peak_bytes, kept.step_time_s)))
+
+
+@dataclass(slots=True)
+class Front:
+    """The layouts than which none is both faster and smaller, fastest first.
+
+    A slower layout joins only if it saves ``saving_ratio`` of the peak memory of the last one that did.
+    """
+
+    saving_ratio: float = WORTH_SAVING_RATIO
+    found: Candidates = field(default_factory=nobody)
+
+    def offer(self, rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch) -> None:
+        """Take in a scored chunk."""
+        time, peak = estimates.step_time_s, estimates.peak_reserved_bytes
+        if len(self.found):
+            # What the front already has at this time or earlier: beaten rows leave before anything is sorted.
+            at = np.searchsorted(self.found.step_time_s, time, side="right")
+            least = np.concatenate([[np.inf], self.found.peak_bytes])[at]
+            keep = np.flatnonzero(peak < least)
+        else:
+            keep = np.arange(len(time))
+        keep = keep[_front(time[keep], peak[keep], keep)]
+        if len(keep):
+            pool = self.found.join(candidates(rows, layouts, estimates, keep))
+            self.found = pool.take(_front(pool.step_time_s, pool.peak_bytes, pool.row))
+
+    def shown(self) -> Candidates:
+        """The front, thinned to steps of ``saving_ratio``."""
+        shown: list[int] = []
+        for i, peak in enumerate(self.found.peak_bytes):
+            if not shown or peak <= self.found.peak_bytes[shown[-1]] * (1 - self.saving_ratio):
+                shown.append(i)
+        return self.found.take(np.array(shown, np.int64))
+
+
+def _front(time_s: FloatArray, peak_bytes: FloatArray, tie: IndexArray) -> IndexArray:
+    """Positions of the front of (time, peak), fastest first; equal points keep the smallest ``tie``."""
+    order = np.lexsort((tie, peak_bytes, time_s))
+    lowest = np.minimum.accumulate(np.concatenate([[np.inf], peak_bytes[order]]))
+    return order[peak_bytes[order] < lowest[:-1]]

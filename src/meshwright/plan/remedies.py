@@ -1,0 +1,188 @@
+"""What to change when a layout or a whole space does not fit: each remedy is evaluated before it is named."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.plan.change import Case, apply_all
+from meshwright.plan.search import budget_bytes
+from meshwright.plan.space import divisors, space
+from meshwright.specs.constants import Constants
+from meshwright.specs.estimate import Estimate
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import COLUMNS, Layout, LayoutBatch
+from meshwright.specs.plan import Change
+
+#: Nodes beyond which no cluster is tried that would hold the job.
+_LARGEST_NODES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Changes that together make it fit, and the estimate of the changed case."""
+
+    changes: tuple[Change, ...]
+    estimate: Estimate
+
+    def document(self, step_time_s: float | None) -> dict[str, Any]:
+        """As the plan file holds it; ``step_time_s`` is that of the unchanged case (None: it cannot run at all)."""
+        return {
+            "changes": [{"path": change.path, "value": change.value} for change in self.changes],
+            "layout": self.estimate.layout.model_dump(),
+            "step_time_s": self.estimate.step_time_s,
+            "step_time_ratio": self.estimate.step_time_s / step_time_s if step_time_s else None,
+            "peak_reserved_bytes": self.estimate.memory.peak_reserved_bytes,
+            "fits": self.estimate.memory.fits,
+        }
+
+
+def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> LayoutBatch:
+    """The rows that break no rule."""
+    ok = np.ones(len(layouts), bool)
+    for violated in legal(job, cluster, layouts).values():
+        ok &= ~violated
+    return layouts.take(ok)
+
+
+def layout_remedies(
+    case: Case, constants: Constants, *, max_memory_bytes: float | None = None, limit: int = 3
+) -> tuple[Remedy, ...]:
+    """Up to ``limit`` changes of the layout under which it fits, fastest first; fewer changes go before more.
+
+    Tried: recompute, ZeRO, sequence parallelism, smaller micro-batches, other tp and pp on the same GPUs, then pairs
+    of them. Two remedies never touch the same columns. Empty where none of that is enough.
+    """
+    budget = budget_bytes(case.cluster, constants, max_memory_bytes)
+    singles = _layout_changes(case.layout, case.cluster.n_gpus)
+    pairs = [(one | two) for one, two in itertools.combinations(singles, 2) if not one.keys() & two.keys()]
+    found: list[Remedy] = []
+    for options in (singles, pairs):
+        known = [{change.path for change in remedy.changes} for remedy in found]
+        # A pair that contains a remedy found before adds a change that is not needed.
+        found.extend(remedy for remedy in _distinct(_fitting(case, constants, options, budget), case.layout)
+                     if not any(paths <= {change.path for change in remedy.changes} for paths in known))
+    return tuple(found[:limit])
+
+
+def _layout_changes(layout: Layout, n_gpus: int) -> list[dict[str, Any]]:
+    """Single steps towards less memory, as column -> value; data parallelism gives way to tp and pp."""
+    steps: list[dict[str, Any]] = [{"recompute": name} for name in ("selective", "full") if layout.recompute != name]
+    if layout.zero_stage == 0 and layout.dp > 1:
+        steps.append({"zero_stage": 1})
+    if layout.tp > 1 and not layout.sp:
+        steps.append({"sp": True})
+    steps.extend({"micro_batch": size} for size in divisors(layout.micro_batch) if size < layout.micro_batch)
+    if layout.vpp > 1:
+        steps.append({"vpp": 1, "schedule": "1f1b"})
+    others = n_gpus // layout.pp
+    steps.extend({"tp": tp, "dp": others // tp, "sp": True} for tp in divisors(others) if tp > layout.tp)
+    others = n_gpus // layout.tp
+    plain = {"vpp": 1, "schedule": "1f1b"}
+    steps.extend({"pp": pp, "dp": others // pp, **plain} for pp in divisors(others) if pp > layout.pp)
+    return steps
+
+
+def _fitting(
+    case: Case, constants: Constants, options: Iterable[Mapping[str, Any]], budget_bytes: float
+) -> list[Estimate]:
+    layouts = [case.layout.model_copy(update=dict(option)) for option in options]
+    if not layouts:
+        return []
+    batch = lawful(case.job, case.cluster, LayoutBatch.of(layouts))
+    batch = batch.take(memory_peak_bytes(case.job, case.cluster, batch, constants) <= budget_bytes)
+    if not len(batch):
+        return []
+    estimates = evaluate(case.job, case.cluster, batch, constants)
+    order = np.argsort(estimates.step_time_s, kind="stable")
+    return [estimates.row(int(i), batch.row(int(i))) for i in order if estimates.fits[i] > 0]
+
+
+def _distinct(estimates: Sequence[Estimate], layout: Layout) -> list[Remedy]:
+    """The fastest remedy for each set of columns that change."""
+    found: dict[tuple[str, ...], Remedy] = {}
+    for estimate in estimates:
+        changed = tuple(name for name in COLUMNS if getattr(estimate.layout, name) != getattr(layout, name))
+        changes = tuple(Change(path=f"layout.{name}", value=getattr(estimate.layout, name)) for name in changed)
+        found.setdefault(changed, Remedy(changes, estimate))
+    return list(found.values())
+
+
+def space_remedies(
+    job: TrainingJob,
+    cluster: Cluster,
+    constants: Constants,
+    *,
+    fix: Mapping[str, Any],
+    max_memory_bytes: float | None = None,
+    limit: int = 3,
+) -> tuple[Remedy, ...]:
+    """Up to ``limit`` changes under which a search that found nothing finds something.
+
+    Tried: letting go of what was fixed (one column, then all), more nodes, a shorter sequence, gradients in bf16.
+    The estimate of each is its fastest layout among plain ones (no interleaving), so a search may find a better one.
+    """
+    found: list[Remedy] = []
+    # One column let go of is a smaller concession than all of them.
+    for freed in [(name,) for name in fix] + ([tuple(fix)] if len(fix) > 1 else []):
+        kept = {name: value for name, value in fix.items() if name not in freed}
+        if estimate := _best_plain(job, cluster, constants, kept, max_memory_bytes):
+            changes = tuple(Change(path=f"layout.{name}", value=getattr(estimate.layout, name)) for name in freed)
+            found.append(Remedy(changes, estimate))
+            break
+    for changes in _job_changes(job, cluster, constants, fix, max_memory_bytes):
+        if len(found) >= limit:
+            break
+        case = apply_all(changes, Case(job, cluster, Layout()))
+        if estimate := _best_plain(case.job, case.cluster, constants, fix, max_memory_bytes):
+            found.append(Remedy(changes, estimate))
+    return tuple(found)
+
+
+def _job_changes(
+    job: TrainingJob, cluster: Cluster, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
+) -> Iterable[tuple[Change, ...]]:
+    for nodes in _more_nodes(cluster.n_nodes):
+        grown = cluster.model_copy(update={"n_nodes": nodes})
+        if _best_plain(job, grown, constants, fix, max_memory_bytes):
+            yield (Change(path="cluster.n_nodes", value=nodes),)
+            break
+    if job.grad_dtype == "fp32":
+        yield (Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)
+    for length in (job.seq_len // 2, job.seq_len // 4):
+        if length >= 512:
+            yield (Change(path="job.seq_len", value=length),)
+
+
+def _more_nodes(nodes: int) -> Iterator[int]:
+    """Ever larger clusters: quarter steps between doublings."""
+    largest = min(_LARGEST_NODES, nodes * 256)
+    while nodes < largest:
+        yield from sorted({nodes + -(-nodes * quarter // 4) for quarter in (1, 2, 3, 4)})
+        nodes *= 2
+
+
+def _best_plain(
+    job: TrainingJob, cluster: Cluster, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
+) -> Estimate | None:
+    """The fastest fitting layout with full or no recompute and no interleaving; None where there is none."""
+    budget = budget_bytes(cluster, constants, max_memory_bytes)
+    trial = space(job, cluster, {"vpp": 1, "zero_stage": 1, **fix} if "schedule" not in fix else fix)
+    best: Estimate | None = None
+    for start in range(0, len(trial), 65_536):
+        batch = lawful(job, cluster, trial.rows(start, start + 65_536))
+        batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
+        if not len(batch):
+            continue
+        estimates = evaluate(job, cluster, batch, constants)
+        fastest = int(np.argmin(np.where(estimates.fits > 0, estimates.step_time_s, np.inf)))
+        row = estimates.row(fastest, batch.row(fastest))
+        if row.memory.fits != "no" and (best is None or row.step_time_s < best.step_time_s):
+            best = row
+    return best

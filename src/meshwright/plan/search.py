@@ -1,0 +1,169 @@
+"""The search: the whole space in chunks, through rules, memory and the cost model; the best stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.plan.pareto import Best, Candidates, Front
+from meshwright.plan.space import Space, space
+from meshwright.specs.constants import Constants
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.report import Progress
+
+IndexArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Rows a chunk: large enough that numpy's call overhead vanishes, small enough that its columns stay in cache.
+CHUNK_ROWS = 32_768
+#: Rows that are scored before everything else, so that an interrupted search has an answer.
+FIRST_ROWS = 1_024
+#: The rule under which layouts are counted that are legal but do not fit the memory.
+MEMORY_RULE = "memory"
+#: The best layouts kept for each one shown: many are variants that will not be shown.
+_KEPT_PER_SHOWN = 32
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search found: row numbers of ``space``, best first, and the books.
+
+    Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``.
+    ``nearest_row`` is the legal row with the lowest peak memory (None: no legal row), ``nearest_peak_bytes`` its peak.
+    """
+
+    space: Space
+    best: Candidates
+    pareto: Candidates
+    searched: int
+    rejected: Mapping[str, int]
+    nearest_row: int | None
+    nearest_peak_bytes: float
+    elapsed_s: float
+    first_incumbent_s: float | None
+    interrupted: bool
+
+
+@dataclass(slots=True)
+class _Search:
+    """The state of one running search."""
+
+    job: TrainingJob
+    cluster: Cluster
+    constants: Constants
+    budget_bytes: float
+    best: Best
+    tight: Best
+    front: Front = field(default_factory=Front)
+    searched: int = 0
+    visited: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    nearest_row: int | None = None
+    nearest_peak_bytes: float = float("inf")
+    started_s: float = field(default_factory=time.perf_counter)
+    first_incumbent_s: float | None = None
+
+    def take(self, rows: IndexArray, layouts: LayoutBatch, *, count: bool) -> None:
+        """Put one chunk through rules, memory and cost model; ``count`` is off for rows that come again."""
+        ok, rejected = _lawful(self.job, self.cluster, layouts)
+        if not ok.all():
+            rows, layouts = rows[ok], layouts.take(ok)
+        peak = memory_peak_bytes(self.job, self.cluster, layouts, self.constants)
+        if len(peak) and peak.min() < self.nearest_peak_bytes:
+            nearest = int(peak.argmin())
+            self.nearest_row, self.nearest_peak_bytes = int(rows[nearest]), float(peak[nearest])
+        room = peak <= self.budget_bytes
+        too_large = len(rows) - int(room.sum())
+        if too_large:
+            rows, layouts = rows[room], layouts.take(room)
+        if len(rows):
+            self._score(rows, layouts)
+        if count:
+            self.visited += int(ok.size)
+            self.searched += len(rows)
+            for rule, number in (rejected | {MEMORY_RULE: too_large}).items():
+                if number:
+                    self.rejected[rule] = self.rejected.get(rule, 0) + number
+
+    def _score(self, rows: IndexArray, layouts: LayoutBatch) -> None:
+        estimates = evaluate(self.job, self.cluster, layouts, self.constants)
+        roomy = estimates.peak_reserved_bytes <= self.budget_bytes
+        self.best.offer(rows, layouts, estimates, roomy)
+        if not len(self.best.found):
+            self.tight.offer(rows, layouts, estimates, ~roomy)
+        self.front.offer(rows, layouts, estimates)
+        if self.first_incumbent_s is None:
+            self.first_incumbent_s = time.perf_counter() - self.started_s
+
+    def progress(self, total: int) -> Progress:
+        elapsed_s = time.perf_counter() - self.started_s
+        remaining_s = elapsed_s * (total - self.visited) / self.visited if self.visited else None
+        found = (self.best if len(self.best.found) else self.tight).found
+        best_s = float(found.step_time_s[0]) if len(found) else None
+        return Progress(self.searched, self.visited, total, best_s, elapsed_s, remaining_s)
+
+
+def _lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[BoolArray, dict[str, int]]:
+    """Rows that break no rule, and how many break each (a row counts under the first that it breaks)."""
+    ok = np.ones(len(layouts), bool)
+    rejected: dict[str, int] = {}
+    for rule, violated in legal(job, cluster, layouts).items():
+        broken = int(np.count_nonzero(violated & ok))
+        if broken:
+            rejected[rule] = broken
+            ok &= ~violated
+    return ok, rejected
+
+
+def budget_bytes(cluster: Cluster, constants: Constants, max_memory_bytes: float | None = None) -> float:
+    """What one GPU may hold: its usable memory, or less where ``max_memory_bytes`` says so."""
+    usable = cluster.gpu.memory_bytes * constants.get("usable_memory_ratio")
+    return usable if max_memory_bytes is None else min(usable, max_memory_bytes)
+
+
+def search(
+    job: TrainingJob,
+    cluster: Cluster,
+    constants: Constants,
+    *,
+    fix: Mapping[str, Any] | None = None,
+    max_memory_bytes: float | None = None,
+    top: int = 5,
+    on_progress: Callable[[Progress], None] | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> Found:
+    """Score every legal layout that fits and keep the ``top`` fastest and the front of time against memory.
+
+    ``max_memory_bytes`` lowers what a GPU may fill (never raises it). A KeyboardInterrupt ends the search with what
+    it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
+    """
+    whole = space(job, cluster, fix)
+    kept = max(top, 1) * _KEPT_PER_SHOWN
+    state = _Search(job, cluster, constants, budget_bytes(cluster, constants, max_memory_bytes), Best(kept), Best(kept))
+    interrupted = False
+    try:
+        promising = whole.promising(FIRST_ROWS)
+        if len(whole) > chunk_rows and len(promising):
+            state.take(promising, whole.at(promising), count=False)
+        for start in range(0, len(whole), chunk_rows):
+            stop = min(start + chunk_rows, len(whole))
+            rows = np.arange(start, stop, dtype=np.int64)
+            state.take(rows, whole.at(rows), count=True)
+            if on_progress is not None:
+                on_progress(state.progress(len(whole)))
+    except KeyboardInterrupt:
+        interrupted = True
+    # A layout that may run out of memory is an answer only where none has room to spare.
+    best = (state.best if len(state.best.found) else state.tight).shown(max(top, 1))
+    return Found(
+        whole, best, state.front.shown(), state.searched, state.rejected, state.nearest_row,
+        state.nearest_peak_bytes, time.perf_counter() - state.started_s, state.first_incumbent_s, interrupted,
+    )

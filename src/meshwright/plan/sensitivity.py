@@ -1,0 +1,69 @@
+"""How the answer moves: the chosen layout again under the alternative of each assumption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from meshwright.costmodel import evaluate, legal
+from meshwright.errors import InputError
+from meshwright.plan.change import Case, apply
+from meshwright.specs.constants import Constants
+from meshwright.specs.estimate import BREAKDOWN_TERMS, Estimate
+from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.plan import Assumed, Runner
+
+
+def step_time_s(case: Case, constants: Constants) -> float | None:
+    """Step time of one case; None where its layout breaks a rule."""
+    batch = LayoutBatch.of([case.layout])
+    if any(bool(violated.any()) for violated in legal(case.job, case.cluster, batch).values()):
+        return None
+    return float(evaluate(case.job, case.cluster, batch, constants).step_time_s[0])
+
+
+def sensitivities(assumed: Mapping[str, Assumed], case: Case, constants: Constants) -> dict[str, Assumed]:
+    """The assumptions with ``step_time_ratio`` filled in: the same layout, one assumption changed at a time.
+
+    It stays None where there is no alternative or where the layout is not legal under it.
+    """
+    base = step_time_s(case, constants)
+    answered = {}
+    for name, assumption in assumed.items():
+        ratio = None
+        if assumption.alternative is not None and base:
+            ratio = _ratio(assumption, case, constants, base)
+        answered[name] = assumption.model_copy(update={"step_time_ratio": ratio})
+    return answered
+
+
+def _ratio(assumption: Assumed, case: Case, constants: Constants, base_s: float) -> float | None:
+    if assumption.alternative is None:
+        return None
+    try:
+        changed = step_time_s(apply(assumption.alternative, case), constants)
+    except InputError:
+        # The alternative itself cannot be built here (a sequence longer than the model's positions): no movement known.
+        return None
+    return None if changed is None or not np.isfinite(changed) else changed / base_s
+
+
+def runners_up(layouts: tuple[Estimate, ...], chosen: int) -> tuple[Runner, ...]:
+    """Why each other layout loses to ``layouts[chosen]``: the differences of breakdown terms, largest loss first.
+
+    ``terms_s`` adds up to the difference of the step times; gains (negative) come last.
+    """
+    best = layouts[chosen]
+    found = []
+    for index, layout in enumerate(layouts):
+        if index == chosen:
+            continue
+        differences = {term: layout.breakdown_s[term] - best.breakdown_s[term] for term in BREAKDOWN_TERMS}
+        terms = dict(sorted(differences.items(), key=lambda item: -item[1]))
+        found.append(Runner(
+            layout_index=index,
+            slower_ratio=layout.step_time_s / best.step_time_s,
+            terms_s={term: value for term, value in terms.items() if value},
+        ))
+    return tuple(found)

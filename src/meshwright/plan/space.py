@@ -1,0 +1,188 @@
+"""The space of layouts: every way to cut a job over the GPUs of a cluster, as rows made on demand.
+
+A *cell* is one choice of (dp, tp, pp, vpp, schedule, split, micro-batch); each cell holds the cheap choices (sp,
+zero_stage, rank_order, recompute). Cells are tried against the cost model's rules once, in their plainest form. A cell that
+breaks a rule there keeps a single row, so that it is counted under that rule, and is not multiplied out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.costmodel import legal
+from meshwright.errors import InputError
+from meshwright.i18n import _
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import (
+    COLUMNS,
+    DEFAULT_RANK_ORDER,
+    RECOMPUTE_NAMES,
+    STAGE_SPLIT_NAMES,
+    IntArray,
+    LayoutBatch,
+    recompute_mask,
+)
+
+IndexArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+SCHEDULES = ("1f1b", "interleaved")
+#: Megatron's two rank orders; the second is its ``--use-tp-pp-dp-mapping``: pipeline neighbours before replicas.
+RANK_ORDERS = (DEFAULT_RANK_ORDER, "tp-pp-dp")
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of ``n`` in ascending order."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A space of ``len(space)`` rows; ``rows`` makes any range of them.
+
+    ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the radices
+    ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices. ``cell_ok`` is False for cells that are kept for counting.
+    """
+
+    cells: LayoutBatch
+    cell_ok: BoolArray
+    first_row: IndexArray
+    n_sp: IndexArray
+    n_zero: IndexArray
+    n_orders: IndexArray
+    recompute: IntArray
+
+    def __len__(self) -> int:
+        return int(self.first_row[-1])
+
+    def rows(self, start: int, stop: int) -> LayoutBatch:
+        """Rows ``start`` to ``stop`` (exclusive) as a batch."""
+        return self.at(np.arange(start, min(stop, len(self)), dtype=np.int64))
+
+    def at(self, rows: IndexArray) -> LayoutBatch:
+        """The rows of these numbers, in the given order."""
+        cell = np.searchsorted(self.first_row, rows, side="right") - 1
+        batch = self.cells.take(cell)
+        digits, recompute = np.divmod(rows - self.first_row[cell], len(self.recompute))
+        digits, order = np.divmod(digits, self.n_orders[cell])
+        digits, zero = np.divmod(digits, self.n_zero[cell])
+        batch.recompute = self.recompute[recompute]
+        batch.rank_order = order.astype(np.int32)
+        batch.zero_stage = batch.zero_stage + zero.astype(np.int32)
+        batch.sp = batch.sp + digits.astype(np.int32)
+        return batch
+
+    def promising(self, limit: int) -> IndexArray:
+        """Numbers of up to ``limit`` rows that good layouts tend to be among; they are scored first.
+
+        Plain pipelines with small micro-batches and tensor parallelism, spread evenly over the factorisations.
+        """
+        plain = self.cell_ok & (self.cells.vpp == 1) & (self.cells.stage_split == 0) & (self.cells.micro_batch <= 4)
+        cells = np.flatnonzero(plain if plain.any() else self.cell_ok)
+        size = self.first_row[cells + 1] - self.first_row[cells]
+        # The last rows of a cell have sequence parallelism and ZeRO on: what large jobs use.
+        rows = np.concatenate([self.first_row[cells + 1] - 1 - np.minimum(back, size - 1) for back in (0, 1, 2)])
+        rows = np.unique(rows)
+        if len(rows) <= limit:
+            return rows
+        return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
+
+
+def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = None) -> Space:
+    """Every layout of ``job`` on all GPUs of ``cluster`` that agrees with ``fix`` (Layout fields as values).
+
+    Raises InputError (MW-E140) if ``fix`` leaves no way to use all GPUs.
+    """
+    fixed = dict(fix or {})
+    cells = _cells(job, cluster, fixed)
+    if not len(cells):
+        raise InputError(
+            "MW-E140", _("no dp x tp x pp of {n_gpus} GPUs agrees with what is fixed.").format(n_gpus=cluster.n_gpus),
+            where="--fix",
+            nearest=_("Fixed degrees must divide {n_gpus} together.").format(n_gpus=cluster.n_gpus),
+        )
+    ok = np.ones(len(cells), bool)
+    for violated in legal(job, cluster, cells).values():
+        ok &= ~violated
+    recompute = _recompute_choices(fixed)
+    n_sp = _choices(cells.tp > 1, "sp", fixed)
+    n_zero = _choices(cells.dp > 1, "zero_stage", fixed)
+    # On one node every order is as near as any other.
+    n_orders = _choices((cells.dp > 1) & (cells.pp > 1) & (cluster.n_nodes > 1), "rank_order", fixed)
+    size = np.where(ok, n_sp * n_zero * n_orders * len(recompute), 1)
+    first_row = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    return Space(cells, ok, first_row, n_sp, n_zero, n_orders, recompute)
+
+
+def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IndexArray:
+    """How many values a switch takes in each cell: two where it matters and is not fixed, else one."""
+    return np.where(matters & (column not in fixed), 2, 1).astype(np.int64)
+
+
+def _recompute_choices(fixed: Mapping[str, Any]) -> IntArray:
+    masks = [recompute_mask(fixed["recompute"])] if "recompute" in fixed else list(RECOMPUTE_NAMES.values())
+    return np.array(masks, np.int32)
+
+
+def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> LayoutBatch:
+    splits = tuple(dict.fromkeys((*STAGE_SPLIT_NAMES, str(fixed.get("stage_split", "even")))))
+    schedules = tuple(dict.fromkeys((*SCHEDULES, str(fixed.get("schedule", "1f1b")))))
+    parts: list[npt.NDArray[np.int64]] = []
+    for tp, pp, dp in _factorisations(cluster.n_gpus, fixed):
+        shapes = _pipeline_shapes(job.model.n_layers, pp, fixed, schedules, splits)
+        batches = _micro_batches(job.global_batch, dp, fixed)
+        grid = np.empty((len(shapes), len(batches), 7), np.int64)
+        grid[..., :3] = (dp, tp, pp)
+        grid[..., 3:6] = np.array(shapes, np.int64).reshape(-1, 1, 3)
+        grid[..., 6] = batches
+        parts.append(grid.reshape(-1, 7))
+    table = np.concatenate(parts) if parts else np.empty((0, 7), np.int64)
+    columns = {name: np.zeros(len(table), np.int32) for name in COLUMNS}
+    for i, name in enumerate(("dp", "tp", "pp", "vpp", "schedule", "stage_split", "micro_batch")):
+        columns[name] = table[:, i].astype(np.int32)
+    columns["sp"] += int(fixed.get("sp", False))
+    columns["zero_stage"] += int(fixed.get("zero_stage", 0))
+    columns["recompute"] += _recompute_choices(fixed)[0]
+    orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else RANK_ORDERS
+    return LayoutBatch(**columns, schedules=schedules, stage_splits=splits, rank_orders=orders)
+
+
+def _factorisations(n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+    """(tp, pp, dp) with ``tp * pp * dp == n_gpus``, all divisors, those that agree with ``fixed``."""
+    found = []
+    for tp in divisors(n_gpus):
+        for pp in divisors(n_gpus // tp):
+            degrees = {"tp": tp, "pp": pp, "dp": n_gpus // tp // pp}
+            if all(fixed.get(axis, degree) == degree for axis, degree in degrees.items()):
+                found.append((tp, pp, degrees["dp"]))
+    return found
+
+
+def _pipeline_shapes(
+    n_layers: int, pp: int, fixed: Mapping[str, Any], schedules: Sequence[str], splits: Sequence[str]
+) -> list[tuple[int, int, int]]:
+    """(vpp, schedule code, split code) that make sense for ``pp`` stages; one pipeline rank has nothing to choose."""
+    wanted = [splits.index(str(fixed["stage_split"]))] if "stage_split" in fixed else [0, 1] if pp > 1 else [0]
+    shapes = []
+    for split in wanted:
+        # With the ends counted as layers, chunks are equal when layers + 2 divides (costmodel's own rule decides).
+        layers = n_layers + 2 if splits[split] == "ends" else n_layers
+        chunks = [v for v in divisors(layers // pp) if v > 1] if pp > 1 and layers % pp == 0 else []
+        for vpp in [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]:
+            schedule = str(fixed.get("schedule", "interleaved" if vpp > 1 else "1f1b"))
+            shapes.append((vpp, schedules.index(schedule), split))
+    return shapes
+
+
+def _micro_batches(global_batch: int, dp: int, fixed: Mapping[str, Any]) -> IndexArray:
+    if "micro_batch" in fixed:
+        return np.array([int(fixed["micro_batch"])], np.int64)
+    # A data-parallel degree that does not divide the batch stays as one row, for the rule that it breaks.
+    return np.array(divisors(global_batch // dp) if global_batch % dp == 0 else [1], np.int64)

@@ -1,0 +1,49 @@
+"""Requests: what a person typed, as text. The verbs turn them into nouns; nothing here is looked up or checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meshwright.specs.fact import Noun
+
+
+class JobRequest(Noun):
+    """What to train and where, as text; None means "not said": the verb assumes a value and reports it.
+
+    ``model`` is a catalog name, a ``config.json`` or a TOML file; ``cluster`` a text such as ``8xH100``. ``seq_len`` in
+    tokens, ``global_batch`` in sequences, ``tokens`` a count such as ``1.4T``. ``overlap`` switches both of Megatron's
+    overlap flags. ``set`` holds ``path=value`` texts (``cluster.nics_per_node=8``, ``job.cuda_graphs=true``).
+    """
+
+    model: str | None = None
+    cluster: str | None = None
+    seq_len: int | None = None
+    global_batch: int | None = None
+    tokens: str | None = None
+    precision: str | None = None
+    grad_dtype: str | None = None
+    optimizer: str | None = None
+    attention: str | None = None
+    overlap: bool | None = None
+    cuda_graphs: bool | None = None
+    set: tuple[str, ...] = ()
+
+
+class PlanRequest(JobRequest):
+    """A search. ``fix`` pins layout columns (``tp=4,recompute=full``), ``max_memory`` lowers what a GPU may fill
+    (``70 GiB``), ``top`` is the number of layouts shown, ``out`` the file that receives the document.
+    """
+
+    fix: str | None = None
+    max_memory: str | None = None
+    top: int = 5
+    out: Path | None = None
+
+
+class EstimateRequest(JobRequest):
+    """One layout: ``layout`` as text, or the layout number ``pick`` (from 1) of the plan file ``plan``."""
+
+    layout: str | None = None
+    plan: Path | None = None
+    pick: int = 1
+    out: Path | None = None

@@ -1,0 +1,193 @@
+"""Documents: a verb's answer as one JSON document, written whole or not at all, and plan files read back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from meshwright.costmodel.parameters import parameter_count
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout
+from meshwright.specs.model import ModelSpec
+from meshwright.specs.plan import Plan
+from meshwright.specs.report import EstimateReport
+
+VERSION = 1
+#: Promised names that this version does not compute; they are null instead of absent.
+_NOT_YET: Mapping[str, Mapping[str, None]] = {
+    verb: {"time_to_train_with_failures_s": None, "cost_usd": None, "energy_j": None} for verb in ("plan", "estimate")
+}
+
+
+def schema(verb: str) -> str:
+    """The tag of a verb's document."""
+    return f"meshwright/{verb}/{VERSION}"
+
+
+def document(verb: str, result: BaseModel) -> dict[str, Any]:
+    """The JSON document of ``result``: plain dicts, lists, numbers and text, tagged with its ``schema``.
+
+    Numbers that JSON cannot hold (infinite, not a number) become null.
+    """
+    fields = result.model_dump(mode="json")
+    if isinstance(result, EstimateReport):
+        fields = fields.pop("estimate") | fields
+    if isinstance(result, Plan) and not result.layouts:
+        fields["chosen"] = None
+    return {"schema": schema(verb), **fields, **_NOT_YET.get(verb, {})}
+
+
+def render(verb: str, result: BaseModel) -> str:
+    """The document as text, two spaces deep, with a newline at its end."""
+    return json.dumps(document(verb, result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` whole or not at all: a reader sees the old file or the new one.
+
+    Raises InputError MW-E411 (a directory) or MW-E416 (cannot be written).
+    """
+    if path.is_dir():
+        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
+    # A device or a pipe cannot be replaced by a renamed file; it is written to.
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        # mkstemp makes files private; the user's usual permissions are wanted here.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        "MW-E416", _("cannot be written: {reason}.").format(reason=error.strerror or error), where=str(path),
+        nearest=_("Does the directory {directory} exist, and may you write there?").format(directory=path.parent),
+    )
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse an output file before the work is done. Raises what ``write_whole`` would."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise _unwritable(path, FileNotFoundError(2, os.strerror(2)) if not path.parent.is_dir() else PermissionError(
+            13, os.strerror(13)))
+
+
+def read_text(path: Path) -> str:
+    """A text file that a person named. Raises InputError MW-E410 (missing), MW-E411 (directory), MW-E412 (empty)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except IsADirectoryError:
+        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file.")) from None
+    except UnicodeDecodeError:
+        raise InputError("MW-E413", _("this is not a text file."), where=str(path)) from None
+    except OSError as error:
+        raise InputError(
+            "MW-E410", _("cannot be read: {reason}.").format(reason=error.strerror or error), where=str(path),
+            nearest=_nearby(path),
+        ) from None
+    if not text.strip():
+        raise InputError(
+            "MW-E412", _("the file is empty."), where=str(path),
+            nearest=_("`mw plan ... --out {file}` writes one.").format(file=path.name),
+        )
+    return text
+
+
+def _nearby(path: Path) -> str | None:
+    folder = path.parent if path.parent.is_dir() else Path()
+    names = sorted(p.name for p in folder.iterdir() if p.suffix == path.suffix)
+    return did_you_mean(path.name, names) if names else None
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The document of a plan file. Raises InputError MW-E410..MW-E413."""
+    text = read_text(path)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _not_a_plan(path, str(error)) from None
+    if not isinstance(found, dict) or found.get("schema") != schema("plan"):
+        tag = found.get("schema") if isinstance(found, dict) else None
+        raise _not_a_plan(path, _("its schema is {tag}").format(tag=tag) if tag else _("it has no schema tag"))
+    return found
+
+
+def _not_a_plan(path: Path, reason: str) -> InputError:
+    return InputError(
+        "MW-E413", _("this is not a plan ({reason}).").format(reason=reason), where=str(path),
+        nearest=_("`mw plan ... --out {file}` writes one.").format(file="plan.json"),
+    )
+
+
+class Picked(NamedTuple):
+    """One layout of a plan file with everything it belongs to."""
+
+    job: TrainingJob
+    cluster: Cluster
+    layout: Layout
+    estimate: Mapping[str, Any]
+
+
+def pick(path: Path, number: int = 1) -> Picked:
+    """Layout ``number`` (from 1) of the plan file ``path``. Raises InputError MW-E410..MW-E414."""
+    plan = read_plan(path)
+    layouts = plan.get("layouts")
+    if not isinstance(layouts, list) or not layouts:
+        raise InputError(
+            "MW-E414", _("this plan holds no layout: nothing fits."), where=str(path),
+            nearest=_("Its remedies say what would."),
+        )
+    if not 1 <= number <= len(layouts):
+        raise InputError(
+            "MW-E414", _("there is no layout {number}.").format(number=number), where=f"{path} --pick",
+            nearest=_("The plan holds 1 to {last}.").format(last=len(layouts)),
+        )
+    try:
+        job, cluster = _reread(plan["model"], plan["cluster"], plan["job"])
+        return Picked(job, cluster, Layout.model_validate(layouts[number - 1]["layout"]), layouts[number - 1])
+    except (ValidationError, KeyError, TypeError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise _not_a_plan(path, reason) from None
+
+
+def _reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
+    spec = ModelSpec.model_validate({name: model[name] for name in ModelSpec.model_fields if name in model})
+    place = Cluster.model_validate({name: cluster[name] for name in Cluster.model_fields if name in cluster})
+    fields = {name: job[name] for name in TrainingJob.model_fields if name in job}
+    return TrainingJob.model_validate(fields | {"model": spec}), place
+
+
+def describe(job: TrainingJob, cluster: Cluster) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Model, cluster and job for a document: all their fields (so that they can be read back) and a few sums."""
+    model = job.model.model_dump(mode="json") | {
+        "n_layers": job.model.n_layers, "n_parameters": parameter_count(job.model)}
+    place = cluster.model_dump(mode="json") | {"n_gpus": cluster.n_gpus}
+    return model, place, job.model_dump(mode="json", exclude={"model"}) | {"tokens_per_step": job.tokens_per_step}

@@ -1,0 +1,162 @@
+"""``estimate``: one layout; step time, memory, where the time goes, and what to change where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.costmodel import evaluate, rules
+from meshwright.errors import InputError
+from meshwright.i18n import _
+from meshwright.plan.change import Case, apply, parse_change
+from meshwright.plan.legality import broken_rules, nearest_legal
+from meshwright.plan.remedies import Remedy, layout_remedies
+from meshwright.plan.sensitivity import sensitivities
+from meshwright.plan.space import divisors
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch, parse_layout
+from meshwright.specs.plan import Assumed, Change
+from meshwright.specs.report import EstimateReport
+from meshwright.specs.request import EstimateRequest, JobRequest
+from meshwright.verbs.command import command, layout_text, written
+from meshwright.verbs.document import check_writable, describe, pick, render, write_whole
+from meshwright.verbs.plan import training_time_s
+from meshwright.verbs.resolve import Resolved, constants, resolve
+
+#: Request fields that a plan file already answers.
+_SAID_BY_PLAN = tuple(name for name in JobRequest.model_fields if name != "set")
+
+
+def estimate(request: EstimateRequest) -> EstimateReport:
+    """Predict one layout: that of ``request.layout``, or number ``pick`` of the plan file ``request.plan``.
+
+    Raises InputError: MW-E408 no layout, MW-E406 the wrong number of GPUs, MW-E407 a rule broken (with the nearest
+    legal layout), and those of resolving names and reading plans. One that does not fit is an answer with remedies.
+    """
+    check_writable(request.out)
+    resolved, layout = _from_plan(request) if request.plan is not None else _from_text(request)
+    require_legal(resolved.job, resolved.cluster, layout)
+    case = Case(resolved.job, resolved.cluster, layout)
+    batch = evaluate(case.job, case.cluster, LayoutBatch.of([layout]), resolved.constants)
+    result = batch.row(0, layout)
+    remedies: tuple[Remedy, ...] = ()
+    if result.memory.fits != "yes":
+        remedies = layout_remedies(case, resolved.constants)
+    model, cluster, job = describe(case.job, case.cluster)
+    report = EstimateReport(
+        model=model, cluster=cluster, job=job, estimate=result,
+        time_to_train_s=training_time_s(case.job, result)[0],
+        assumed=sensitivities(resolved.assumed, case, resolved.constants),
+        remedies=tuple(remedy.document(result.step_time_s) for remedy in remedies),
+        next_command=_next_command(request, remedies),
+    )
+    if request.out is not None:
+        write_whole(request.out, render("estimate", report))
+    return report
+
+
+def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
+    said = [name for name in _SAID_BY_PLAN if getattr(request, name) is not None]
+    if request.layout is not None:
+        said.append("layout")
+    if said:
+        raise InputError(
+            "MW-E415", _("the plan file already says this."),
+            where="MODEL" if said[0] == "model" else f"--{said[0].replace('_', '-')}",
+            nearest=_("Use --set path=value to change something of the plan."),
+        )
+    assert request.plan is not None
+    picked = pick(request.plan, request.pick)
+    case = Case(picked.job, picked.cluster, picked.layout)
+    for text in request.set:
+        case = apply(parse_change(text), case)
+    return Resolved(case.job, case.cluster, constants(), {}), case.layout
+
+
+def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:
+    resolved = resolve(request)
+    if not request.layout or not request.layout.strip():
+        raise InputError(
+            "MW-E408", _("no layout was given."), where="--layout",
+            nearest=_("Write it like '{example}', or let `mw plan` search.").format(example="tp=8,pp=4,micro_batch=1"),
+        )
+    values = parse_layout(request.layout)
+    layout = complete_layout(values, resolved.cluster, resolved.assumed)
+    return resolved, layout
+
+
+def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str, Assumed]) -> Layout:
+    """The layout of ``values``; dp follows from the GPUs, a chunked pipeline is interleaved, the rest is assumed.
+
+    What moves the answer and was not said is added to ``assumed``. Raises InputError (MW-E406) where tp x pp leaves
+    no whole dp or a given dp contradicts the number of GPUs.
+    """
+    values = dict(values)
+    tp, pp = int(values.get("tp", 1)), int(values.get("pp", 1))
+    if "dp" not in values:
+        values["dp"] = max(1, cluster.n_gpus // (tp * pp))
+    if values["dp"] * tp * pp != cluster.n_gpus:
+        raise InputError(
+            "MW-E406", _("dp={dp} x tp={tp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
+                dp=values["dp"], tp=tp, pp=pp, product=values["dp"] * tp * pp, n_gpus=cluster.n_gpus),
+            where="--layout", nearest=_nearest_degrees(tp, pp, cluster.n_gpus),
+        )
+    if values.get("vpp", 1) > 1:
+        values.setdefault("schedule", "interleaved")
+    layout = Layout(**values)
+    alternatives: dict[str, Any] = {"micro_batch": 2, "recompute": "full"}
+    if tp > 1:
+        alternatives["sp"] = True
+    if layout.dp > 1:
+        alternatives["zero_stage"] = 0
+    for name, other in alternatives.items():
+        if name not in values:
+            assumed[name] = Assumed(
+                name=name, value=getattr(layout, name), why=_("not said in the layout"),
+                alternative=Change(path=f"layout.{name}", value=other),
+            )
+    return layout
+
+
+def _nearest_degrees(tp: int, pp: int, n_gpus: int) -> str:
+    """tp and pp that share the GPUs evenly, as near as possible to those given."""
+    def off(pair: tuple[int, int]) -> float:
+        return abs(pair[0] / tp - 1) + abs(pair[1] / pp - 1)
+
+    pairs = [(t, p) for t in divisors(n_gpus) for p in divisors(n_gpus // t)]
+    best_tp, best_pp = min(pairs, key=off)
+    return _("The nearest is {layout}.").format(layout=f"dp={n_gpus // best_tp // best_pp},tp={best_tp},pp={best_pp}")
+
+
+def require_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> None:
+    """Raise InputError (MW-E407) with the first rule that ``layout`` breaks and the nearest layout that breaks none."""
+    broken = broken_rules(job, cluster, layout)
+    if not broken:
+        return
+    near = nearest_legal(job, cluster, layout)
+    raise InputError(
+        "MW-E407", _("the layout breaks the rule {rule}: {text}.").format(rule=broken[0], text=_(rules()[broken[0]])),
+        where="--layout", nearest=" ".join(_nearest_texts(job, layout, near, broken[0])) or None,
+    )
+
+
+def _nearest_texts(job: TrainingJob, layout: Layout, near: Layout | None, rule: str) -> Iterator[str]:
+    if near is not None:
+        yield _nearest_text(layout, near)
+    share = layout.dp * layout.micro_batch
+    if rule == "batch_divides":
+        yield _("Or take --global-batch {batch}.").format(batch=share * max(1, round(job.global_batch / share)))
+
+
+def _nearest_text(layout: Layout, near: Layout) -> str:
+    changed = [name for name in Layout.model_fields if getattr(layout, name) != getattr(near, name)]
+    return _("The nearest is {layout}.").format(layout=",".join(f"{n}={written(getattr(near, n))}" for n in changed))
+
+
+def _next_command(request: EstimateRequest, remedies: tuple[Remedy, ...]) -> str:
+    if request.plan is not None:
+        return command("explain", JobRequest(model=str(request.plan))) + " step_time_s"
+    if remedies:
+        return command("estimate", request, layout=layout_text(remedies[0].estimate.layout))
+    return command("plan", request)

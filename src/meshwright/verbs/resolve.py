@@ -1,0 +1,246 @@
+"""From text to nouns: what was asked for is looked up, what was not said is assumed and written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright import catalog
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.ingest.model_file import read_model
+from meshwright.plan.change import Case, apply, parse_change
+from meshwright.specs.constants import Constants
+from meshwright.specs.hardware import Cluster, Gpu
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout
+from meshwright.specs.model import ModelSpec
+from meshwright.specs.plan import Assumed, Change
+from meshwright.specs.request import JobRequest
+from meshwright.units import parse_quantity
+
+#: Tokens of one step when no batch is given: what the published runs of 65B to 405B models trained with
+#: (GPT-3 3.2 M: arXiv 2005.14165; LLaMA 4 M: 2302.13971; Llama 3 8..16 M after warm-up: 2407.21783).
+DEFAULT_TOKENS_PER_STEP = 4_194_304
+#: Longest sequence assumed unasked: pre-training uses far less than what long-context models can do in the end.
+DEFAULT_LONGEST_SEQUENCE = 8_192
+#: The modelled choices; others are refused by name instead of being silently replaced.
+PRECISIONS = ("bf16", "fp16")
+OPTIMIZERS = ("adam",)
+ATTENTIONS = ("flash", "unfused")
+GRAD_DTYPES = ("fp32", "bf16", "fp16")
+#: FlashAttention-2 and -3 run on Ampere and later (its README); earlier NVIDIA chips have no supported kernel.
+FLASH_COMPUTE_CAPABILITY = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The nouns of a request. ``assumed`` has no sensitivities yet."""
+
+    job: TrainingJob
+    cluster: Cluster
+    constants: Constants
+    assumed: dict[str, Assumed]
+
+
+def resolve(request: JobRequest) -> Resolved:
+    """The nouns that ``request`` speaks about.
+
+    Raises InputError: MW-E401 no model, MW-E402 no cluster, MW-E403 a number below one, MW-E404 an unknown or
+    unmodelled choice, MW-E405 a choice that the GPU does not have, and those of the catalog and of ``--set``.
+    """
+    model = _model(request)
+    cluster, assumed_of_cluster = _cluster(request)
+    assumed = {assumption.name: assumption for assumption in assumed_of_cluster}
+    seq_len = _seq_len(request, model, assumed)
+    fields: dict[str, Any] = {
+        "model": model,
+        "seq_len": seq_len,
+        "global_batch": _global_batch(request, cluster, seq_len, assumed),
+        "tokens": None if request.tokens is None else _tokens(request.tokens),
+        "precision": _precision(request, cluster.gpu, assumed),
+        "optimizer": _choice("optimizer", request.optimizer, OPTIMIZERS) or "adam",
+        "attention": _attention(request, cluster.gpu, assumed),
+    }
+    fields["grad_dtype"] = _grad_dtype(request, fields["precision"], assumed)
+    fields |= _switches(request, assumed)
+    case = Case(TrainingJob(**fields), cluster, Layout())
+    for text in request.set:
+        change = parse_change(text)
+        if change.path.startswith("layout."):
+            raise InputError(
+                "MW-E151", _("'{path}' is a column of the layout.").format(path=change.path), where="--set",
+                nearest=_("Use --fix for a plan and --layout for an estimate."),
+            )
+        case = apply(change, case)
+        # What was set is no longer assumed.
+        assumed.pop(change.path.split(".")[1], None)
+        assumed = {name: a for name, a in assumed.items() if not (a.alternative and a.alternative.path == change.path)}
+    return Resolved(case.job, case.cluster, constants(), assumed)
+
+
+def constants() -> Constants:
+    """The constants of the catalog."""
+    return catalog.constants()
+
+
+def _model(request: JobRequest) -> ModelSpec:
+    if not request.model or not request.model.strip():
+        raise InputError(
+            "MW-E401", _("no model was given."), where="MODEL",
+            nearest=_("Known: {names}.").format(names=", ".join(catalog.names("model")[:6])),
+        )
+    return read_model(request.model)
+
+
+def _cluster(request: JobRequest) -> tuple[Cluster, tuple[Assumed, ...]]:
+    if not request.cluster or not request.cluster.strip():
+        raise InputError(
+            "MW-E402", _("no cluster was given."), where="--cluster",
+            nearest=_("Write it like '{example}'.").format(example="8xH100"),
+        )
+    return catalog.cluster(request.cluster)
+
+
+def at_least_one(value: int, where: str) -> int:
+    """``value`` if it is a positive count. Raises InputError (MW-E403)."""
+    if value < 1:
+        raise InputError(
+            "MW-E403", _("{value} must be one or more.").format(value=value), where=where,
+            nearest=_("The least is {least}.").format(least=1),
+        )
+    return value
+
+
+def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed]) -> int:
+    if request.seq_len is not None:
+        return at_least_one(request.seq_len, "--seq-len")
+    value = min(model.max_position_embeddings, DEFAULT_LONGEST_SEQUENCE)
+    if value == model.max_position_embeddings:
+        why = _("the longest of {model}").format(model=model.name)
+    else:
+        why = _("{model} goes up to {longest}; pre-training is shorter").format(
+            model=model.name, longest=model.max_position_embeddings)
+    assumed["seq_len"] = Assumed(
+        name="seq_len", value=value, why=why, alternative=Change(path="job.seq_len", value=max(1, value // 2)))
+    return value
+
+
+def _global_batch(request: JobRequest, cluster: Cluster, seq_len: int, assumed: dict[str, Assumed]) -> int:
+    if request.global_batch is not None:
+        return at_least_one(request.global_batch, "--global-batch")
+    value = default_global_batch(cluster.n_gpus, seq_len)
+    assumed["global_batch"] = Assumed(
+        name="global_batch", value=value,
+        why=_("about 4 M tokens a step, a multiple that the GPUs can share"),
+        alternative=Change(path="job.global_batch", value=2 * value),
+    )
+    return value
+
+
+def default_global_batch(n_gpus: int, seq_len: int) -> int:
+    """Sequences a step when none are given: near DEFAULT_TOKENS_PER_STEP, and shared evenly by many dp degrees.
+
+    A multiple of ``n_gpus``, or of ``n_gpus`` halved as often as it takes to stay near the target.
+    """
+    target = max(1, DEFAULT_TOKENS_PER_STEP // seq_len)
+    share = n_gpus
+    while share > target and share % 2 == 0:
+        share //= 2
+    return share * max(1, round(target / share))
+
+
+def _tokens(text: str) -> float:
+    tokens = parse_quantity(text, "count", where="--tokens")
+    if tokens < 1:
+        raise InputError(
+            "MW-E403", _("{value} must be one or more.").format(value=text), where="--tokens",
+            nearest=_("Write it like '{example}'.").format(example="1.4T"),
+        )
+    return tokens
+
+
+def _choice(name: str, value: str | None, known: tuple[str, ...]) -> str | None:
+    """The value folded to the known spelling. Raises InputError (MW-E404) for one that is not modelled."""
+    if value is None:
+        return None
+    folded = value.strip().casefold()
+    if folded not in known:
+        raise InputError(
+            "MW-E404", _("{name} '{value}' is not modelled.").format(name=name, value=value),
+            where=f"--{name.replace('_', '-')}", nearest=did_you_mean(value, known),
+        )
+    return folded
+
+
+def _precision(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> str:
+    has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    chosen = _choice("precision", request.precision, PRECISIONS)
+    if not has:
+        raise InputError(
+            "MW-E405", _("{gpu} has no matrix unit for bf16 or fp16 in the catalog.").format(gpu=gpu.name),
+            where="--cluster", nearest=_("`mw catalog gpu` lists what each GPU has."),
+        )
+    if chosen is None:
+        chosen = has[0]
+        why = (_("{gpu} has it") if chosen == "bf16" else _("{gpu} has no bf16")).format(gpu=gpu.name)
+        # Both run at the same rate where a chip has both, so there is no alternative that moves the answer.
+        assumed["precision"] = Assumed(name="precision", value=chosen, why=why)
+    elif chosen not in has:
+        raise InputError(
+            "MW-E405", _("{gpu} has no {precision}.").format(gpu=gpu.name, precision=chosen), where="--precision",
+            nearest=_("It has {names}.").format(names=", ".join(has)),
+        )
+    return chosen
+
+
+def has_flash_attention(gpu: Gpu) -> bool:
+    """Whether a supported flash-attention kernel exists (NVIDIA: Ampere and later; other vendors bring their own)."""
+    return gpu.compute_capability == 0 or gpu.compute_capability >= FLASH_COMPUTE_CAPABILITY
+
+
+def _attention(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> str:
+    chosen = _choice("attention", request.attention, ATTENTIONS)
+    possible = has_flash_attention(gpu)
+    if chosen == "flash" and not possible:
+        raise InputError(
+            "MW-E405", _("FlashAttention does not run on {gpu}.").format(gpu=gpu.name), where="--attention",
+            nearest=_("Use {name}.").format(name="unfused"),
+        )
+    if chosen is None:
+        chosen = "flash" if possible else "unfused"
+        assumed["attention"] = Assumed(
+            name="attention", value=chosen,
+            why=_("every current framework uses it") if possible else _("FlashAttention does not run on {gpu}").format(
+                gpu=gpu.name),
+            alternative=Change(path="job.attention", value="unfused") if possible else None,
+        )
+    return chosen
+
+
+def _grad_dtype(request: JobRequest, precision: str, assumed: dict[str, Assumed]) -> str:
+    chosen = _choice("grad_dtype", request.grad_dtype, GRAD_DTYPES)
+    if chosen is None:
+        chosen = "fp32"
+        assumed["grad_dtype"] = Assumed(
+            name="grad_dtype", value=chosen, why=_("Megatron accumulates and reduces gradients in fp32"),
+            alternative=Change(path="job.grad_dtype", value=precision),
+        )
+    return chosen
+
+
+def _switches(request: JobRequest, assumed: dict[str, Assumed]) -> dict[str, bool]:
+    overlap = request.overlap if request.overlap is not None else True
+    cuda_graphs = bool(request.cuda_graphs)
+    if request.overlap is None:
+        for name in ("overlap_grad_reduce", "overlap_param_gather"):
+            assumed[name] = Assumed(
+                name=name, value=True, why=_("the usual setting of large runs"),
+                alternative=Change(path=f"job.{name}", value=False),
+            )
+    if request.cuda_graphs is None:
+        assumed["cuda_graphs"] = Assumed(
+            name="cuda_graphs", value=False, why=_("off unless switched on"),
+            alternative=Change(path="job.cuda_graphs", value=True),
+        )
+    return {"overlap_grad_reduce": overlap, "overlap_param_gather": overlap, "cuda_graphs": cuda_graphs}

@@ -1,0 +1,134 @@
+"""``validate``: predictions against a file of measured runs, by group and case by case."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshwright import catalog
+from meshwright.costmodel import evaluate, legal, rules
+from meshwright.errors import InputError, did_you_mean
+from meshwright.i18n import _
+from meshwright.scoring.error import summarise
+from meshwright.scoring.interval import coverage_ratio
+from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.report import CaseScore, ErrorGroup, Validation
+from meshwright.verbs import measured
+from meshwright.verbs.command import layout_text
+from meshwright.verbs.document import check_writable, write_whole
+from meshwright.verbs.measured import MeasuredCase
+
+
+def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
+    """Score the cost model on the measured runs of ``file``, whose columns are those of ``kind``.
+
+    ``out`` receives one CSV row a case. Raises InputError: MW-E430 (unknown kind), MW-E431 (columns or rows missing).
+    """
+    if kind not in measured.KINDS:
+        raise InputError(
+            "MW-E430", _("there is no kind '{kind}' of measured file.").format(kind=kind), where="KIND",
+            nearest=did_you_mean(kind, measured.KINDS),
+        )
+    check_writable(out)
+    file = Path(file)
+    scores = _score(measured.KINDS[kind](file))
+    places = {name: [s for s in scores if s.group == name] for name in ("single-node", "multi-node")}
+    trusts = {f"trust {trust}": [s for s in scores if s.trust == trust] for trust in sorted({s.trust for s in scores})}
+    groups = [summary(name, members) for name, members in (places | trusts).items() if members]
+    result = Validation(kind=kind, file=str(file), groups=tuple(groups), overall=summary("overall", scores),
+                        cases=tuple(scores))
+    if out is not None:
+        write_whole(out, table(scores))
+    return result
+
+
+def _score(cases: Sequence[MeasuredCase]) -> list[CaseScore]:
+    """Cases in their order; those of one job on one cluster are predicted together."""
+    batches: dict[Any, list[int]] = {}
+    for index, case in enumerate(cases):
+        if case.job is not None and case.cluster is not None:
+            key = (case.job.model_dump_json(), case.cluster.n_nodes, case.cluster.gpus_per_node)
+            batches.setdefault(key, []).append(index)
+    scores: dict[int, CaseScore] = {}
+    for members in batches.values():
+        scores.update(zip(members, _predict([cases[i] for i in members]), strict=True))
+    return [scores.get(i) or _unscored(case, case.skipped_because or "") for i, case in enumerate(cases)]
+
+
+def _predict(cases: Sequence[MeasuredCase]) -> list[CaseScore]:
+    job, cluster = cases[0].job, cases[0].cluster
+    assert job is not None
+    assert cluster is not None
+    layouts = [case.layout for case in cases if case.layout is not None]
+    batch = LayoutBatch.of(layouts)
+    broken: list[str | None] = [None] * len(cases)
+    for rule, violated in legal(job, cluster, batch).items():
+        for i in np.flatnonzero(violated).tolist():
+            broken[i] = broken[i] or rule
+    fine = np.array([rule is None for rule in broken])
+    estimates = evaluate(job, cluster, batch.take(fine), catalog.constants()) if fine.any() else None
+    place = np.cumsum(fine) - 1
+    texts = rules()
+    scores = []
+    for i, case in enumerate(cases):
+        if broken[i] is not None or estimates is None:
+            scores.append(_unscored(case, _(texts[broken[i] or ""])))
+            continue
+        at = int(place[i])
+        scores.append(_scored(case, float(estimates.step_time_s[at]), float(estimates.interval_low_s[at]),
+                              float(estimates.interval_high_s[at])))
+    return scores
+
+
+def _about(case: MeasuredCase) -> dict[str, Any]:
+    one_node = case.cluster is None or case.cluster.n_nodes == 1
+    if case.cluster is None and case.n_gpus is not None:
+        one_node = False
+    return {
+        "id": case.id, "group": "single-node" if one_node else "multi-node", "trust": case.trust,
+        "layout": "" if case.layout is None else layout_text(case.layout), "measured_s": case.measured_s,
+    }
+
+
+def _unscored(case: MeasuredCase, reason: str) -> CaseScore:
+    return CaseScore(**_about(case), skipped_because=reason)
+
+
+def _scored(case: MeasuredCase, predicted_s: float, low_s: float, high_s: float) -> CaseScore:
+    assert case.measured_s is not None
+    return CaseScore(
+        **_about(case), predicted_s=predicted_s, interval_low_s=low_s, interval_high_s=high_s,
+        error_ratio=abs(predicted_s / case.measured_s - 1.0), within_interval=low_s <= case.measured_s <= high_s,
+    )
+
+
+def summary(name: str, scores: Iterable[CaseScore]) -> ErrorGroup:
+    """The errors of some cases together."""
+    members = list(scores)
+    scored = [score for score in members if score.predicted_s is not None]
+
+    def column(field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array([getattr(score, field) for score in scored], np.float64)
+
+    errors = summarise(column("predicted_s"), column("measured_s"))
+    return ErrorGroup(
+        name=name, rows=len(members), scored=errors.n, skipped=len(members) - errors.n,
+        median_error_ratio=errors.median_error_ratio, p90_error_ratio=errors.p90_error_ratio,
+        bias_ratio=errors.bias_ratio,
+        interval_coverage_ratio=coverage_ratio(
+            column("interval_low_s"), column("interval_high_s"), column("measured_s")),
+    )
+
+
+def table(scores: Iterable[CaseScore]) -> str:
+    """One CSV row a case, with a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(CaseScore.model_fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(score.model_dump() for score in scores)
+    return text.getvalue()

@@ -1,0 +1,235 @@
+"""Cluster text and cluster files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright import catalog
+from meshwright.errors import InputError
+from meshwright.specs.hardware import Cluster
+
+
+def attempt(text: str) -> Cluster | InputError:
+    """The cluster, or the error that says why not; anything else that is raised fails the test."""
+    try:
+        return catalog.cluster(text)[0]
+    except InputError as error:
+        return error
+
+
+POSITIVE = st.integers(1, 100_000)
+GPUS = st.sampled_from(["H100", "A100-80GB", "a100 40gb", "V100-32GB", "B200", "RTX 4090", "4090", "h100-pcie"])
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("8xH100", (1, 8, "H100-80GB-SXM", 8, "IB-NDR")),
+        ("8 x H100", (1, 8, "H100-80GB-SXM", 8, "IB-NDR")),
+        ("8 H100 GPUs", (1, 8, "H100-80GB-SXM", 8, "IB-NDR")),
+        ("4xA100", (1, 4, "A100-80GB-SXM", 4, "IB-HDR")),
+        ("256x8 A100-80GB", (256, 8, "A100-80GB-SXM", 8, "IB-HDR")),
+        ("256x8xA100-80GB", (256, 8, "A100-80GB-SXM", 8, "IB-HDR")),
+        ("2048xA100-80GB", (256, 8, "A100-80GB-SXM", 8, "IB-HDR")),
+        ("2,048xA100-80GB", (256, 8, "A100-80GB-SXM", 8, "IB-HDR")),
+        ("48x8 A100-80GB, 4x100Gb OPA", (48, 8, "A100-80GB-SXM", 4, "OPA-100")),
+        ("24x4 V100-32GB, 4x100Gb OPA", (24, 4, "V100-32GB-SXM2", 4, "OPA-100")),
+        ("16 nodes of p5.48xlarge", (16, 8, "H100-80GB-SXM", 32, "EFA-100")),
+        ("16x p5.48xlarge", (16, 8, "H100-80GB-SXM", 32, "EFA-100")),
+        ("4 nodes of 8xH100", (4, 8, "H100-80GB-SXM", 8, "IB-NDR")),
+        ("1 node of DGX H100", (1, 8, "H100-80GB-SXM", 8, "IB-NDR")),
+        ("64 A100-80GB on 16 nodes", (16, 4, "A100-80GB-SXM", 4, "IB-HDR")),
+        ("8x4090", (1, 8, "RTX-4090", 1, "Ethernet-25")),
+        ("2x8 4090", (2, 8, "RTX-4090", 1, "Ethernet-25")),
+        ("8 nodes of jean-zay-a100", (8, 8, "A100-80GB-SXM", 4, "OPA-100")),
+    ],
+)
+def test_forms(text: str, want: tuple[int, int, str, int, str]) -> None:
+    cluster, _ = catalog.cluster(text)
+    found = (cluster.n_nodes, cluster.gpus_per_node, cluster.gpu.name, cluster.nics_per_node, cluster.nic.name)
+    assert found == want
+    assert cluster.text == text
+    assert cluster.oversubscription == 1.0
+
+
+def test_what_was_not_said_is_reported_with_an_alternative() -> None:
+    cluster, assumed = catalog.cluster("256x8 A100-80GB")
+    by_name = {each.name: each for each in assumed}
+    assert set(by_name) == {"node", "fabric", "oversubscription"}
+    change = by_name["fabric"].alternative
+    assert change is not None
+    assert (change.path, change.value) == ("cluster.nics_per_node", cluster.nics_per_node // 2)
+    spine = by_name["oversubscription"].alternative
+    assert spine is not None
+    assert (spine.path, spine.value) == ("cluster.oversubscription", 2.0)
+
+
+def test_what_was_said_is_not_assumed() -> None:
+    _, assumed = catalog.cluster("16 nodes of p5.48xlarge, 2:1 oversubscribed")
+    assert assumed == ()
+    _, assumed = catalog.cluster("48x8 A100-80GB, 4x100Gb OPA, 2:1 oversubscribed")
+    assert [each.name for each in assumed] == ["node"]
+    _, assumed = catalog.cluster("48x8 A100-80GB, 200Gb RoCE, 1:1")
+    assert [each.name for each in assumed] == ["node", "fabric"]
+
+
+def test_one_node_has_no_fabric_to_assume() -> None:
+    _, assumed = catalog.cluster("8xH100")
+    assert [each.name for each in assumed] == ["node"]
+
+
+def test_a_name_that_leaves_the_variant_open_is_reported() -> None:
+    _, assumed = catalog.cluster("8xA100")
+    assert assumed[0].name == "gpu"
+    assert assumed[0].value == "A100-80GB-SXM"
+    _, assumed = catalog.cluster("8xA100-80GB")
+    assert "gpu" not in [each.name for each in assumed]
+
+
+def test_oversubscription_thins_the_nics() -> None:
+    full, _ = catalog.cluster("4x8 H100, 8x400Gb IB")
+    thin, _ = catalog.cluster("4x8 H100, 8x400Gb IB, 2:1 oversubscribed")
+    assert full.nic_bytes_per_s == 8 * 50e9
+    assert thin.nic_bytes_per_s == full.nic_bytes_per_s / 2
+
+
+@given(n_nodes=POSITIVE, gpus_per_node=st.integers(1, 16), gpu=GPUS)
+def test_nodes_by_gpus(n_nodes: int, gpus_per_node: int, gpu: str) -> None:
+    cluster, _ = catalog.cluster(f"{n_nodes}x{gpus_per_node} {gpu}")
+    assert (cluster.n_nodes, cluster.gpus_per_node) == (n_nodes, gpus_per_node)
+    assert cluster.n_gpus == n_nodes * gpus_per_node
+    assert cluster.nics_per_node >= 1
+
+
+@given(count=POSITIVE, gpu=GPUS)
+def test_a_count_is_whole_nodes_or_refused_with_the_nearest(count: int, gpu: str) -> None:
+    found = attempt(f"{count}x {gpu}")
+    if isinstance(found, Cluster):
+        assert found.n_gpus == count
+        assert count % 8 == 0 or (count < 8 and found.n_nodes == 1)
+        return
+    assert found.code == "MW-E211"
+    assert count > 8
+    assert count % 8
+    assert str(count - count % 8) in str(found.nearest)
+    assert str(count - count % 8 + 8) in str(found.nearest)
+
+
+@given(count=POSITIVE, n_nodes=st.integers(1, 500))
+def test_a_count_on_nodes_divides_or_is_refused(count: int, n_nodes: int) -> None:
+    text = f"{count} A100-80GB on {n_nodes} nodes"
+    if count % n_nodes:
+        with pytest.raises(InputError, match="do not divide"):
+            catalog.cluster(text)
+    else:
+        cluster, _ = catalog.cluster(text)
+        assert (cluster.n_nodes, cluster.n_gpus) == (n_nodes, count)
+
+
+KINDS = st.sampled_from(["IB", "RoCE", "OPA", "Ethernet", "EFA"])
+
+
+@given(
+    nics=st.integers(1, 32),
+    rate=st.tuples(st.sampled_from([25, 50, 100, 200, 400, 800]), KINDS),
+    gap=st.sampled_from(["", " "]),
+    ratio=st.integers(1, 8),
+)
+def test_the_fabric_is_what_was_said(nics: int, rate: tuple[int, str], gap: str, ratio: int) -> None:
+    speed, kind = rate
+    text = f"16x8 H100,{gap}{nics}x{speed}Gb {kind},{gap}{ratio}:1 oversubscribed"
+    cluster, _ = catalog.cluster(text)
+    assert cluster.nic_bytes_per_s == pytest.approx(nics * speed * 1e9 / 8 / ratio)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_cluster_or_an_input_error(text: str) -> None:
+    found = attempt(text)
+    assert found.n_gpus >= 1 if isinstance(found, Cluster) else found.exit_code == 2
+
+
+WORDS = ["8", "x", " ", "H100", "nodes of", "on", ",", "4x100Gb", "IB", "2:1", "p5.48xlarge", "0"]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8))
+def test_any_mix_of_words_is_a_cluster_or_an_input_error(words: list[str]) -> None:
+    found = attempt("".join(words))
+    assert found.n_gpus >= 1 if isinstance(found, Cluster) else found.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("8xH10O", "MW-E201", "H100?"),
+        ("16 nodes of p5.48xlrge", "MW-E201", "p5.48xlarge?"),
+        ("30 A100-80GB on 4 nodes", "MW-E212", "28 / 32"),
+        ("30xA100-80GB", "MW-E211", "24 / 32"),
+        ("4x16 p5.48xlarge", "MW-E212", "4x8"),
+        ("0x8 H100", "MW-E215", "none"),
+        ("0xH100", "MW-E215", "none"),
+        ("", "MW-E210", "8xH100"),
+        ("8", "MW-E210", "8xH100"),
+        (", 4x100Gb OPA", "MW-E210", "8xH100"),
+        ("nowhere.toml", "MW-E216", "nowhere.toml"),
+    ],
+)
+def test_what_is_refused(text: str, code: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        catalog.cluster(text)
+    assert caught.value.code == code
+    assert said in str(caught.value)
+    assert "--cluster" in str(caught.value)
+
+
+def test_local_counts_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 3 * 2**20, "SC_PAGE_SIZE": 4096}.__getitem__)
+    cluster, assumed = catalog.cluster("local")
+    assert (cluster.n_nodes, cluster.gpus_per_node) == (1, 6)
+    assert cluster.host_memory_bytes == 12 * 2**30
+    assert cluster.gpu.memory_bytes == 2 * 2**30
+    assert cluster.gpu.facts["memory_bytes"].label == "measured"
+    assert cluster.nic.kind == "loopback"
+    assert "6 CPU cores, 12.0 GiB" in str(assumed[0].value)
+
+
+def test_a_cluster_file(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(
+        'n_nodes = 12\ngpu = "A100-80GB"\ngpus_per_node = 4\nnic = "200 Gb/s RoCE"\nnics_per_node = 2\n'
+        'host_memory_bytes = "256 GiB"\nscale_up = "pcie"\ncpu_vendor = "intel"\noversubscription = 3.0\n'
+    )
+    cluster, assumed = catalog.cluster(str(path))
+    assert (cluster.n_nodes, cluster.gpus_per_node, cluster.nics_per_node) == (12, 4, 2)
+    assert (cluster.nic.name, cluster.scale_up, cluster.cpu_vendor) == ("RoCE-200", "pcie", "intel")
+    assert cluster.host_memory_bytes == 256 * 2**30
+    assert cluster.nic_bytes_per_s == pytest.approx(2 * 25e9 / 3)
+    assert [each.name for each in assumed] == ["node"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('gpu = "H100"\n', "missing: n_nodes"),
+        ("n_nodes = 2\n", "missing: gpu"),
+        ('n_nodes = 2\ngpu = "H100"\nnics_pr_node = 8\n', "nics_per_node?"),
+        ('n_nodes = 0\ngpu = "H100"\n', "site.toml: n_nodes"),
+        ('n_nodes = 2\ngpu = "H10O"\n', "site.toml: gpu"),
+        ('n_nodes = 2\ngpu = "H100"\nhost_memory_bytes = 256\n', "site.toml: host_memory_bytes"),
+        ('n_nodes = 2\ngpu = "H100"\noversubscription = 0.5\n', "site.toml: oversubscription"),
+        ('n_nodes = 2\ngpu = "H100"\nscale_up = "rope"\n', "site.toml: scale_up"),
+        ('n_nodes = 2\nnode = "p5.48xlarge"\ngpus_per_node = 16\n', "p5.48xlarge has 8"),
+        ("n_nodes = \n", "site.toml"),
+    ],
+)
+def test_a_wrong_cluster_file(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        catalog.cluster(str(path))
+    assert said in str(caught.value)

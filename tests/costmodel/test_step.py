@@ -1,0 +1,126 @@
+"""The step: books close, physics is monotone, published runs are met."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright import catalog
+from meshwright.costmodel import evaluate, memory_peak_bytes
+from meshwright.formula import Ledger
+from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, MEMORY_PHASES
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
+from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
+
+CONSTANTS = catalog.constants()
+
+
+def test_books_close_for_ten_thousand_random_layouts() -> None:
+    rng = np.random.default_rng(20261130)
+    seen = 0
+    while seen < 10_000:
+        cluster = catalog.cluster(str(rng.choice(CLUSTERS)))[0]
+        of = job(rng, cluster)
+        layouts = legal_layouts(rng, of, cluster, 100)
+        if not len(layouts):
+            continue
+        found = evaluate(of, cluster, layouts, CONSTANTS)
+        seen += len(layouts)
+        assert tuple(found.breakdown_s) == BREAKDOWN_TERMS
+        assert tuple(found.memory_by_bytes) == MEMORY_CLASSES
+        assert tuple(found.memory_by_phase_bytes) == MEMORY_PHASES
+        np.testing.assert_allclose(sum(found.breakdown_s.values()), found.step_time_s, rtol=1e-9)
+        np.testing.assert_allclose(sum(found.memory_by_bytes.values()), found.peak_allocated_bytes, rtol=1e-12)
+        for name, term in {**found.breakdown_s, **found.memory_by_bytes}.items():
+            assert (term >= -1e-9 * found.step_time_s.max()).all(), name
+            assert np.isfinite(term).all(), name
+        assert (np.max(list(found.memory_by_phase_bytes.values()), axis=0) <= found.peak_allocated_bytes * 1.0001).all()
+        assert (found.peak_reserved_bytes >= found.peak_allocated_bytes).all()
+        assert ((found.mfu_ratio > 0) & (found.mfu_ratio <= found.hfu_ratio + 1e-12) & (found.hfu_ratio < 1)).all()
+        assert (found.interval_low_s < found.step_time_s).all()
+        assert (found.interval_high_s > found.step_time_s).all()
+        np.testing.assert_allclose(memory_peak_bytes(of, cluster, layouts, CONSTANTS), found.peak_allocated_bytes)
+
+
+def test_a_batch_equals_its_rows_one_by_one() -> None:
+    rng = np.random.default_rng(7)
+    cluster = catalog.cluster("4x8 A100-80GB")[0]
+    of = job(rng, cluster)
+    layouts = legal_layouts(rng, of, cluster, 40)
+    together = evaluate(of, cluster, layouts, CONSTANTS)
+    for i in range(len(layouts)):
+        alone = evaluate(of, cluster, LayoutBatch.of([layouts.row(i)]), CONSTANTS)
+        assert alone.step_time_s[0] == pytest.approx(together.step_time_s[i], rel=1e-9)
+        assert alone.peak_allocated_bytes[0] == pytest.approx(together.peak_allocated_bytes[i], rel=1e-12)
+
+
+def _llama(**changes: object) -> TrainingJob:
+    return TrainingJob.model_validate(
+        {"model": catalog.model("llama-2-7b"), "seq_len": 2048, "global_batch": 512, **changes}
+    )
+
+
+def _time(of: TrainingJob, text: str, **layout: object) -> float:
+    cluster = catalog.cluster(text)[0]
+    return float(evaluate(of, cluster, LayoutBatch.of([Layout(**layout)]), CONSTANTS).step_time_s[0])  # type: ignore[arg-type]
+
+
+def test_time_is_monotone_where_physics_is() -> None:
+    base = {"dp": 4, "tp": 4, "pp": 2}
+    reference = _time(_llama(), "4x8 A100-80GB", **base)
+    assert _time(_llama(global_batch=1024), "4x8 A100-80GB", **base) > reference
+    assert _time(_llama(seq_len=4096), "4x8 A100-80GB", **base) > reference
+    assert _time(_llama(), "4x8 A100-80GB", **base, recompute="full") > reference
+    assert _time(_llama(), "4x8 A100-80GB, 1x100Gb IB", **base) > reference
+    assert _time(_llama(), "4x8 H100", **base) < reference
+    assert _time(_llama(straggler_ratio=0.1), "4x8 A100-80GB", **base) == pytest.approx(1.1 * reference)
+    assert _time(_llama(overlap_grad_reduce=False), "4x8 A100-80GB", **base) >= reference
+
+
+def test_memory_is_monotone_where_physics_is() -> None:
+    cluster = catalog.cluster("4x8 A100-80GB")[0]
+
+    def peak(**layout: object) -> float:
+        rows = LayoutBatch.of([Layout(**{"dp": 4, "tp": 4, "pp": 2, **layout})])  # type: ignore[arg-type]
+        return float(evaluate(_llama(), cluster, rows, CONSTANTS).peak_allocated_bytes[0])
+
+    assert peak(micro_batch=2) > peak()
+    assert peak(recompute="full") < peak(recompute="selective") <= peak()
+    assert peak(zero_stage=0) > peak(zero_stage=1)
+    assert peak(sp=True) < peak()
+    assert peak(tp=8, dp=2) < peak()
+
+
+def test_bloom_176b_as_published() -> None:
+    """BigScience, arXiv 2211.05100 section 3.4 and its chronicles: 105 s a step on 384 A100."""
+    cluster = catalog.cluster("48x8 A100-80GB, 4x100Gb OPA")[0]
+    of = TrainingJob(model=catalog.model("bloom-176b"), seq_len=2048, global_batch=2048, attention="unfused",
+                     overlap_grad_reduce=False, overlap_param_gather=False, gradient_accumulation_fusion=False)
+    layout = Layout(dp=8, tp=4, pp=12, micro_batch=2, recompute="full", stage_split="ends")
+    found = evaluate(of, cluster, LayoutBatch.of([layout]), CONSTANTS)
+    assert found.step_time_s[0] == pytest.approx(105.0, rel=0.12)
+    assert found.fits[0] == 2
+    assert found.interval_low_s[0] < 105.0 < found.interval_high_s[0]
+
+
+def test_full_recompute_costs_one_forward() -> None:
+    """Hardware FLOPs over model FLOPs is 4/3 with full recompute but for the head and causal attention."""
+    cluster = catalog.cluster("4x8 A100-80GB")[0]
+    rows = LayoutBatch.of([Layout(dp=8, tp=4, recompute=r) for r in ("none", "full")])
+    found = evaluate(_llama(), cluster, rows, CONSTANTS)
+    assert found.hfu_ratio[0] == pytest.approx(found.mfu_ratio[0])
+    assert found.hfu_ratio[1] / found.mfu_ratio[1] == pytest.approx(4 / 3, rel=0.02)
+
+
+def test_a_ledger_changes_nothing_and_closes_the_step() -> None:
+    cluster = catalog.cluster("4x8 A100-80GB")[0]
+    rows = LayoutBatch.of([Layout(dp=4, tp=4, pp=2)])
+    ledger = Ledger()
+    with_ledger = evaluate(_llama(), cluster, rows, CONSTANTS, ledger)
+    assert with_ledger.step_time_s[0] == evaluate(_llama(), cluster, rows, CONSTANTS).step_time_s[0]
+    step = ledger.find("step_time_s")
+    assert len(step) == 1
+    assert step[0].result[0] == with_ledger.step_time_s[0]
+    assert {entry.unit for entry in ledger.find("gemm_time_s")} == {"s"}
+    assert "memory_bytes_per_s" in ledger.sources
