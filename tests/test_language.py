@@ -107,7 +107,7 @@ def test_the_build_hook_compiles(messages: ModuleType, tmp_path: Path, monkeypat
 def test_help_speaks_chinese_when_asked(arguments: tuple[str, ...]) -> None:
     done = _mw(*arguments)
     assert done.returncode == 0, done.stderr
-    described = [line for line in done.stdout.splitlines() if line.startswith("  ")]
+    described = [line for line in done.stdout.splitlines() if re.match(r"  \S", line)]
     assert described
     assert all(CHINESE.search(line) for line in described), done.stdout
 

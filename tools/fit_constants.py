@@ -3,7 +3,7 @@
     python tools/fit_constants.py ../shared/data/vtrain_a100.csv
 
 Only constants labelled "fitted" move; each is pulled to its prior. The [interval] table is fitted to the residuals of
-groups (one node, and each number of nodes) that were left out of a fit in turn.
+groups (all runs on one number of GPUs) that were left out of a fit in turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIP = 0.3
 
 
 def measured_runs(path: Path) -> list[Measured]:
-    """Trust-A rows of ``path`` by job, grouped by how many nodes they span."""
+    """Trust-A rows of ``path`` by job, grouped by their number of GPUs."""
     cases = [case for case in vtrain(path) if case.trust == "A" and case.job is not None]
     found: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
@@ -46,7 +46,7 @@ def measured_runs(path: Path) -> list[Measured]:
         assert cluster is not None
         layouts = LayoutBatch.of([layout for i in members if (layout := cases[i].layout) is not None])
         times = np.array([cases[i].measured_s for i in members], float)
-        runs.append(Measured(job, cluster, layouts, times, f"{cluster.n_nodes} nodes"))
+        runs.append(Measured(job, cluster, layouts, times, f"{cluster.n_gpus} GPUs"))
     return runs
 
 
@@ -62,13 +62,23 @@ def interval_widths(runs: Sequence[Measured], constants: Constants, names: Seque
             found = evaluate(run.job, run.cluster, run.layouts, trained)
             terms = found.breakdown_s
             residuals.append(np.log(found.step_time_s / run.step_time_s))
-            shares.append(np.stack([np.ones(len(run.layouts)), *(
-                share / found.step_time_s for share in
-                (terms["launch"], terms["tp_comm"], terms["dp_comm"] + terms["pp_comm"])
-            )], axis=1))
+            shares.append(
+                np.stack(
+                    [
+                        np.ones(len(run.layouts)),
+                        *(
+                            share / found.step_time_s
+                            for share in (terms["launch"], terms["tp_comm"], terms["dp_comm"] + terms["pp_comm"])
+                        ),
+                    ],
+                    axis=1,
+                )
+            )
             weights.append(np.full(len(run.layouts), 1.0 / n_rows))
-        error = np.abs(np.concatenate(residuals[-len(left_out):]))
-        print(f"{group} left out: median |log error| {np.median(error):.3f}, 90th percentile {np.quantile(error, 0.9):.3f}")
+        missed = np.abs(np.concatenate(residuals[-len(left_out) :]))
+        print(
+            f"{group} left out: |log error| median {np.median(missed):.3f}, 90 % within {np.quantile(missed, 0.9):.3f}"
+        )
     error, share, weight = np.concatenate(residuals), np.concatenate(shares), np.concatenate(weights)
     variances, _rest = nnls(share**2 * np.sqrt(weight)[:, None], np.minimum(error**2, CLIP**2) * np.sqrt(weight))
     scaled = np.abs(error) / np.sqrt(share**2 @ variances)
@@ -85,14 +95,14 @@ def write(result: Fit, widths: dict[str, float], rows: int) -> None:
     """Put the fitted values into the constants file, leaving everything else as it is."""
     document = tomlkit.parse(CONSTANTS_FILE.read_text(encoding="utf-8"))
     for name, value in result.values.items():
-        table = document["constant"][name]  # type: ignore[index]
-        table["value"] = float(f"{value:.6g}")  # type: ignore[index]
-        table["standard_error_ratio"] = float(f"{result.standard_error_ratio[name]:.3g}")  # type: ignore[index]
+        table = document["constant"][name]
+        table["value"] = float(f"{value:.6g}")
+        table["standard_error_ratio"] = float(f"{result.standard_error_ratio[name]:.3g}")
     interval = document["interval"]
     for name, width in widths.items():
-        interval[name] = width  # type: ignore[index]
-    interval["source"] = (  # type: ignore[index]
-        f"residuals of {rows} trust-A runs of vTrain (VIA-Research/vTrain), each group of equal node count left out in "
+        interval[name] = width
+    interval["source"] = (
+        f"residuals of {rows} trust-A runs of vTrain (VIA-Research/vTrain), each number of GPUs left out in "
         "turn, scaled to cover 80 %; unseen_* and per_doubling are judgement"
     )
     CONSTANTS_FILE.write_text(tomlkit.dumps(document), encoding="utf-8")
@@ -108,8 +118,10 @@ def main() -> None:
     widths = interval_widths(runs, constants, names)
     result = fit(runs, constants, names)
     for name in names:
-        print(f"{name:42} {result.values[name]:12.5g}  prior {constants.by_name[name].prior:10.4g}"
-              f"  standard error {result.standard_error_ratio[name]:.3f}")
+        print(
+            f"{name:42} {result.values[name]:12.5g}  prior {constants.by_name[name].prior:10.4g}"
+            f"  standard error {result.standard_error_ratio[name]:.3f}"
+        )
     write(result, widths, sum(len(run.step_time_s) for run in runs))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
-from meshwright.cli.plan import print_plan
+from meshwright.cli.plan import print_answer
 from meshwright.cli.terminal import WIDTH
 from meshwright.i18n import set_language
 from meshwright.specs.request import PlanRequest
@@ -38,11 +38,17 @@ def main() -> None:
     for language, name in (("en", "plan.svg"), ("zh_CN", "plan.zh-CN.svg")):
         set_language(language)
         console = Console(
-            record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor",
-            highlight=False, markup=False, emoji=False,
+            record=True,
+            width=WIDTH,
+            file=io.StringIO(),
+            force_terminal=True,
+            color_system="truecolor",
+            highlight=False,
+            markup=False,
+            emoji=False,
         )
         console.print(f"$ {command(REQUEST)}\n", style="bold cyan", soft_wrap=False)
-        print_plan(console, plan(REQUEST))
+        print_answer(console, plan(REQUEST))
         svg = console.export_svg(title="mw plan", theme=DIMMED_MONOKAI)
         (IMAGES / name).write_text(svg, encoding="utf-8")
         print(IMAGES / name)

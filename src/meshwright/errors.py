@@ -53,11 +53,15 @@ class EnvironmentLackError(MeshwrightError):
     exit_code = EXIT_ENVIRONMENT
 
 
-def did_you_mean(name: str, known: Iterable[str], *, show: int = 6) -> str:
-    """The nearest known name as a question, or the list of what there is."""
+def did_you_mean(name: str, known: Iterable[str], *, show: int = 6, fold_case: bool = True) -> str:
+    """The nearest known name as a question, or the list of what there is.
+
+    ``fold_case``: capitals do not matter (they do in units, where Mb is an eighth of MB).
+    """
     names = list(known)
-    folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.55)
+    fold = str.casefold if fold_case else str
+    folded = {fold(candidate): candidate for candidate in names}
+    close = difflib.get_close_matches(fold(name), list(folded), n=1, cutoff=0.55)
     if close:
         return _("Did you mean {name}?").format(name=folded[close[0]])
     listed = ", ".join(names[:show]) + (", ..." if len(names) > show else "")

@@ -89,10 +89,11 @@ def formula(source: str, unit: str) -> Callable[[Callable[P, R]], Callable[P, R]
             (ledger._stack[-1].children if ledger._stack else ledger.roots).append(entry)
             ledger._stack.append(entry)
             try:
-                entry.result = function(*args, **kwargs)
+                result = function(*args, **kwargs)
             finally:
                 ledger._stack.pop()
-            return entry.result
+            entry.result = result
+            return result
 
         return call
 

@@ -31,7 +31,9 @@ _TIME = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
 UNITS: dict[str, dict[str, float]] = {
     "bytes": _BYTES,
     "bytes_per_s": {unit + per: factor for unit, factor in _BYTES.items() for per in ("/s", "ps")},
-    "flops_per_s": {prefix + unit: factor for prefix, factor in _DECIMAL.items() for unit in ("FLOP/s", "FLOPS", "FLOPs")},
+    "flops_per_s": {
+        prefix + unit: factor for prefix, factor in _DECIMAL.items() for unit in ("FLOP/s", "FLOPS", "FLOPs")
+    },
     "s": _TIME,
     "w": {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6},
     "hz": {prefix + "Hz": factor for prefix, factor in _DECIMAL.items()},
@@ -59,29 +61,47 @@ def parse_quantity(value: object, dimension: str, where: str | None = None) -> f
     """
     example = EXAMPLES[dimension]
     units = UNITS[dimension]
-    match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    match = (
+        _QUANTITY.match(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    )
     if match is None:
         raise InputError(
-            "MW-E110", _("'{value}' is not a quantity.").format(value=value), where=where,
+            "MW-E110",
+            _("'{value}' is not a quantity.").format(value=value),
+            where=where,
             nearest=_("Write it like '{example}'.").format(example=example),
         )
     number, unit = float(match[1].replace(",", "").replace("_", "")), match[2] or ""
     if unit not in units:
         if not unit:
             raise InputError(
-                "MW-E111", _("'{value}' has no unit.").format(value=value), where=where,
+                "MW-E111",
+                _("'{value}' has no unit.").format(value=value),
+                where=where,
                 nearest=_("Write it like '{example}'.").format(example=example),
             )
         raise InputError(
-            "MW-E112", _("'{unit}' is not a unit of {dimension}.").format(unit=unit, dimension=dimension), where=where,
-            nearest=did_you_mean(unit, [known for known in units if known]),
+            "MW-E112",
+            _("'{unit}' is not a unit of {dimension}.").format(unit=unit, dimension=dimension),
+            where=where,
+            nearest=_nearest_unit(unit, [known for known in units if known]),
         )
     if number < 0 or not math.isfinite(number):
         raise InputError(
-            "MW-E113", _("'{value}' must be a finite number, zero or more.").format(value=value), where=where,
+            "MW-E113",
+            _("'{value}' must be a finite number, zero or more.").format(value=value),
+            where=where,
             nearest=_("Write it like '{example}'.").format(example=example),
         )
     return number * units[unit]
+
+
+def _nearest_unit(unit: str, known: list[str]) -> str:
+    """Capitals matter in units (Mb is an eighth of MB), so every unit that differs in capitals only is offered."""
+    alike = [candidate for candidate in known if candidate.casefold() == unit.casefold()]
+    if alike:
+        return _("Did you mean {name}?").format(name=_(" or ").join(alike))
+    return did_you_mean(unit, known, fold_case=False)
 
 
 def _validator(dimension: str) -> BeforeValidator:
@@ -110,7 +130,11 @@ def format_bytes(value: float) -> str:
 def format_seconds(value: float) -> str:
     """A duration with three significant digits and a fitting unit."""
     for factor, unit in ((86400.0, "days"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if abs(value) >= factor and not (unit == "h" and value < 2 * 3600) and not (unit == "days" and value < 2 * 86400):
+        if (
+            abs(value) >= factor
+            and not (unit == "h" and value < 2 * 3600)
+            and not (unit == "days" and value < 2 * 86400)
+        ):
             return f"{_significant(value / factor)} {unit}"
     return f"{value * 1e9:.0f} ns" if value else "0 s"
 

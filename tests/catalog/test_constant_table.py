@@ -8,6 +8,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.errors import InputError
+from meshwright.specs.constants import IntervalSpec
 
 TEXT = """
 [constant."launch_s"]
@@ -29,17 +30,16 @@ source = "a test"
 identified_by = "small models"
 what = "one launch"
 [interval]
-base_sd = 0.1
-unseen_gpu_sd = 0.1
-unseen_attention_sd = 0.1
-unseen_fabric_sd = 0.1
-per_doubling_beyond_scale_sd = 0.01
-validated_gpus = ["A100-80GB-SXM"]
-validated_attention = ["flash"]
-validated_fabrics = ["infiniband"]
-validated_n_gpus = 512
-source = "a test"
 """
+
+
+def interval() -> str:
+    """Every field of the interval, whatever fields it has by now."""
+    lines = []
+    for name, field in IntervalSpec.model_fields.items():
+        value = {float: "0.25", int: "512", str: '"a test"'}.get(field.annotation, '["one"]')
+        lines.append(f"{name} = {value}\n")
+    return "".join(lines)
 
 
 def test_the_bundled_constants_are_whole() -> None:
@@ -56,11 +56,13 @@ def test_the_bundled_constants_are_whole() -> None:
 
 def test_a_file_of_constants(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TEXT)
+    path.write_text(TEXT + interval())
     constants = catalog.constants(path)
     assert constants.get("launch_s", "ampere") == 5e-6
     assert constants.get("launch_s", "hopper") == 3e-6
     assert constants.interval.validated_n_gpus == 512
+    assert constants.interval.base_sd == 0.25
+    assert constants.interval.validated_gpus == ("one",)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_a_file_of_constants(tmp_path: Path) -> None:
 )
 def test_wrong_constants(tmp_path: Path, old: str, new: str, code: str, said: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TEXT.replace(old, new, 1))
+    path.write_text((TEXT + interval()).replace(old, new, 1))
     with pytest.raises(InputError) as caught:
         catalog.constants(path)
     assert caught.value.code == code

@@ -80,6 +80,8 @@ def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) 
         (["plam"], ["MW-E100", "'plam'", "Did you mean plan?"]),
         (["plan", "llama-65b", "--clutser", "8xH100"], ["MW-E101", "'--clutser'", "Did you mean --cluster?"]),
         (["plan", "llama-65b", "--qqqqq=1"], ["MW-E101", "'--qqqqq'", "mw plan --help"]),
+        (["plan", "llama-65b", "--cluster", "8xH100", "--layout", "tp=8"], ["MW-E101", "Did you mean --fix?"]),
+        (["estimate", "llama-65b", "--cluster", "8xH100", "--fix", "tp=8"], ["MW-E101", "Did you mean --layout?"]),
         (["plan"], ["MW-E102", "MODEL"]),
         (["plan", "llama-65b", "--cluster"], ["MW-E102", "--cluster needs a value"]),
         (

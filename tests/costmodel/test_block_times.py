@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel.block_times import block_times, launch_wait_s
+from meshwright.costmodel.block_times import BlockTimes, block_times, launch_wait_s
 from meshwright.costmodel.mesh import place
+from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import Layout, LayoutBatch
+from meshwright.specs.layout import Layout, LayoutBatch, recompute_mask
 
 CONSTANTS = catalog.constants()
+
+
+def _times(job: TrainingJob, cluster: Cluster, layout: Layout, recompute: tuple[str, ...] = ("none",)) -> BlockTimes:
+    """One shape under some recompute masks."""
+    rows = LayoutBatch.of([layout])
+    masks = np.array([recompute_mask(name) for name in recompute], np.int32)
+    return block_times(job, cluster, rows, masks, place("tp", cluster, rows), CONSTANTS)
 
 
 def _per_layer(layout: Layout) -> tuple[float, TrainingJob]:
@@ -19,8 +27,7 @@ def _per_layer(layout: Layout) -> tuple[float, TrainingJob]:
     model = catalog.model("megatron-39.1b").model_copy(update={"dropout": True})
     job = TrainingJob(model=model, seq_len=2048, global_batch=8, precision="fp16", attention="unfused")
     cluster = catalog.cluster("1x8 A100-80GB")[0]
-    rows = LayoutBatch.of([layout])
-    return float(block_times(job, cluster, rows, place("tp", cluster, rows), CONSTANTS).saved_bytes[0, 1]), job
+    return float(_times(job, cluster, layout, (layout.recompute,)).saved_bytes[1, 0]), job
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
@@ -46,14 +53,13 @@ def test_recompute_moves_bytes_from_saved_to_working_and_adds_the_forward() -> N
     model = catalog.model("llama-2-7b")
     job = TrainingJob(model=model, seq_len=2048, global_batch=8)
     cluster = catalog.cluster("1x8 A100-80GB")[0]
-    rows = LayoutBatch.of([Layout(recompute=r) for r in ("none", "selective", "mlp", "full")])
-    times = block_times(job, cluster, rows, place("tp", cluster, rows), CONSTANTS)
-    held = times.saved_bytes[:, 1] + times.working_bytes[:, 1]
+    times = _times(job, cluster, Layout(), ("none", "selective", "mlp", "full"))
+    held = times.saved_bytes[1] + times.working_bytes[1]
     np.testing.assert_allclose(held, held[0])
-    assert (np.diff(times.saved_bytes[[0, 1, 3], 1]) < 0).all()
-    assert times.recompute_s[0, 1] == 0
-    assert times.recompute_s[3, 1] == pytest.approx(times.forward_s[3, 1])
-    assert (times.recompute_s[:, [0, 2]] == 0).all(), "embedding and head are never recomputed"
+    assert (np.diff(times.saved_bytes[1, [0, 1, 3]]) < 0).all()
+    assert times.recompute_s[1, 0] == 0
+    assert times.recompute_s[1, 3] == pytest.approx(times.forward_s[1, 3])
+    assert (times.recompute_s[[0, 2]] == 0).all(), "embedding and head are never recomputed"
 
 
 def test_launch_wait_is_a_soft_maximum() -> None:
@@ -64,9 +70,7 @@ def test_launch_wait_is_a_soft_maximum() -> None:
 def test_cuda_graphs_remove_the_launch_floor() -> None:
     job = TrainingJob(model=catalog.model("gpt2"), seq_len=512, global_batch=8)
     cluster = catalog.cluster("1x8 A100-80GB")[0]
-    rows = LayoutBatch.of([Layout()])
-    groups = place("tp", cluster, rows)
-    eager = block_times(job, cluster, rows, groups, CONSTANTS)
-    graphs = block_times(job.model_copy(update={"cuda_graphs": True}), cluster, rows, groups, CONSTANTS)
-    assert eager.launch_forward_s[0, 1] > 0
-    assert graphs.launch_forward_s[0, 1] == pytest.approx(0.0, abs=1e-12)
+    eager = _times(job, cluster, Layout())
+    graphs = _times(job.model_copy(update={"cuda_graphs": True}), cluster, Layout())
+    assert eager.launch_forward_s[1, 0] > 0
+    assert graphs.launch_forward_s[1, 0] == pytest.approx(0.0, abs=1e-12)

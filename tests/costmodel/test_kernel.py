@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel.kernel import KernelConstants, attention_time_s, gemm_efficiency_ratio, gemm_time_s, memory_time_s
+from meshwright.costmodel.kernel import (
+    KernelConstants,
+    attention_time_s,
+    gemm_efficiency_ratio,
+    gemm_time_s,
+    memory_time_s,
+)
 from meshwright.specs.job import TrainingJob
 
 

@@ -40,4 +40,8 @@ def test_placement_equals_listing_every_rank() -> None:
                 for axis in ("tp", "dp", "pp"):
                     found = place(axis, cluster, rows)
                     expected = _brute_force(axis, order, degrees, 8)
-                    assert (int(found.ranks_per_node[0]), int(found.groups_per_node[0])) == expected, (order, degrees, axis)
+                    assert (int(found.ranks_per_node[0]), int(found.groups_per_node[0])) == expected, (
+                        order,
+                        degrees,
+                        axis,
+                    )

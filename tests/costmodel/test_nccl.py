@@ -46,31 +46,86 @@ FITTED = {
     "collective_ramp_bytes.hopper": 19.4e6,
     "collective_ramp_bytes.blackwell": 38.7e6,
 }
-NEUTRAL = {"collective_overhead_s": 0.0, "nvlink_efficiency_ratio": 1.0, "network_efficiency_ratio": 1.0,
-           "collective_ramp_bytes": 0.0}
+NEUTRAL = {
+    "collective_overhead_s": 0.0,
+    "nvlink_efficiency_ratio": 1.0,
+    "network_efficiency_ratio": 1.0,
+    "collective_ramp_bytes": 0.0,
+}
 MIB = 2.0**20
 
 
-def make_cluster(gpu: str, nodes: int = 1, *, per_node: int = 8, nics: int = 8, nic_bytes_per_s: float = 50e9,
-                 scale_up: str = "nvswitch", cpu: str = "intel", kind: str = "infiniband") -> Cluster:
+def make_cluster(
+    gpu: str,
+    nodes: int = 1,
+    *,
+    per_node: int = 8,
+    nics: int = 8,
+    nic_bytes_per_s: float = 50e9,
+    scale_up: str = "nvswitch",
+    cpu: str = "intel",
+    kind: str = "infiniband",
+) -> Cluster:
     architecture, capability, scale_up_bytes_per_s, pcie_bytes_per_s = GPUS[gpu]
     return Cluster(
-        text=gpu, node_name=gpu, n_nodes=nodes, gpus_per_node=per_node, nics_per_node=nics, scale_up=scale_up,
-        host_memory_bytes=1e12, cpu_vendor=cpu, nic=Nic(name="nic", kind=kind, bytes_per_s=nic_bytes_per_s),
-        gpu=Gpu(name=gpu, vendor="v", architecture=architecture, compute_capability=capability, memory_bytes=80e9,
-                memory_bytes_per_s=2e12, peak_flops_per_s={"bf16": 312e12}, sm_count=108, l2_bytes=40e6,
-                boost_clock_hz=1.41e9, scale_up_bytes_per_s=scale_up_bytes_per_s, pcie_bytes_per_s=pcie_bytes_per_s,
-                tdp_w=400, year=2020),
+        text=gpu,
+        node_name=gpu,
+        n_nodes=nodes,
+        gpus_per_node=per_node,
+        nics_per_node=nics,
+        scale_up=scale_up,
+        host_memory_bytes=1e12,
+        cpu_vendor=cpu,
+        nic=Nic(name="nic", kind=kind, bytes_per_s=nic_bytes_per_s),
+        gpu=Gpu(
+            name=gpu,
+            vendor="v",
+            architecture=architecture,
+            compute_capability=capability,
+            memory_bytes=80e9,
+            memory_bytes_per_s=2e12,
+            peak_flops_per_s={"bf16": 312e12},
+            sm_count=108,
+            l2_bytes=40e6,
+            boost_clock_hz=1.41e9,
+            scale_up_bytes_per_s=scale_up_bytes_per_s,
+            pcie_bytes_per_s=pcie_bytes_per_s,
+            tdp_w=400,
+            year=2020,
+        ),
     )
 
 
 def make_constants(values: dict[str, float]) -> Constants:
     return Constants(
-        {name: Constant(value=value, unit="", prior=value, prior_sd_ratio=0.3, label="fitted", source="test",
-                        identified_by="", what="") for name, value in values.items()},
-        IntervalSpec(base_sd=0.1, unseen_gpu_sd=0, unseen_attention_sd=0, unseen_fabric_sd=0,
-                     per_doubling_beyond_scale_sd=0, validated_gpus=(), validated_attention=(), validated_fabrics=(),
-                     validated_n_gpus=1, source="test"),
+        {
+            name: Constant(
+                value=value,
+                unit="",
+                prior=value,
+                prior_sd_ratio=0.3,
+                label="fitted",
+                source="test",
+                identified_by="",
+                what="",
+            )
+            for name, value in values.items()
+        },
+        IntervalSpec(
+            base_sd=0.1,
+            launch_sd=0,
+            tp_comm_sd=0,
+            network_sd=0,
+            unseen_gpu_sd=0,
+            unseen_attention_sd=0,
+            unseen_fabric_sd=0,
+            per_doubling_beyond_scale_sd=0,
+            validated_gpus=(),
+            validated_attention=(),
+            validated_fabrics=(),
+            validated_n_gpus=1,
+            source="test",
+        ),
     )
 
 
@@ -88,9 +143,17 @@ def golden_rows(shared: Path) -> list[dict[str, str]]:
 
 def golden_graph(row: dict[str, str]) -> nccl.CommGraph:
     return nccl.CommGraph(
-        int(row["compcap"]), row["cpu"], "nvlink", int(row["nNodes"]), int(row["nRanks"]),
-        int(row["ring_tree_channels"]), float(row["bwIntra"]), float(row["bwInter"]), int(row["nvls_channels"]),
-        float(row["nvls_bwIntra"]), float(row["nvls_bwInter"]),
+        int(row["compcap"]),
+        row["cpu"],
+        "nvlink",
+        int(row["nNodes"]),
+        int(row["nRanks"]),
+        int(row["ring_tree_channels"]),
+        float(row["bwIntra"]),
+        float(row["bwInter"]),
+        int(row["nvls_channels"]),
+        float(row["nvls_bwIntra"]),
+        float(row["nvls_bwInter"]),
     )
 
 
@@ -131,8 +194,10 @@ def test_rows_equal_single_calls() -> None:
     for collective in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         constants = make_constants(FITTED)
         together = nccl.collective_time_s(collective, size, cluster, group, ranks, groups, constants)
-        alone = [nccl.collective_time_s(collective, *row, constants) for row in
-                 zip(size, [cluster] * 4, group, ranks, groups, strict=True)]
+        alone = [
+            nccl.collective_time_s(collective, *row, constants)
+            for row in zip(size, [cluster] * 4, group, ranks, groups, strict=True)
+        ]
         assert together == pytest.approx(np.array(alone), rel=1e-12)
 
 
@@ -225,11 +290,19 @@ def test_oversubscription_halves_the_share() -> None:
     assert float(graph.channels * graph.channel_gbps) == pytest.approx(50.0)
 
 
-@pytest.mark.parametrize(("gpu", "n", "measured"), [
-    # stas00/ml-engineering network/README.md lines 925-941, 8 GiB, NVLS, GB/s of bus bandwidth
-    ("H200", 5, 414.2), ("H200", 6, 435.6), ("H200", 7, 460.0), ("H200", 8, 473.1),
-    ("B200", 6, 778.2), ("B200", 7, 811.2), ("B200", 8, 838.0),
-])
+@pytest.mark.parametrize(
+    ("gpu", "n", "measured"),
+    [
+        # stas00/ml-engineering network/README.md lines 925-941, 8 GiB, NVLS, GB/s of bus bandwidth
+        ("H200", 5, 414.2),
+        ("H200", 6, 435.6),
+        ("H200", 7, 460.0),
+        ("H200", 8, 473.1),
+        ("B200", 6, 778.2),
+        ("B200", 7, 811.2),
+        ("B200", 8, 838.0),
+    ],
+)
 def test_multicast_follows_from_counting_link_bytes(gpu: str, n: int, measured: float) -> None:
     graph = nccl.comm_graph(make_cluster(gpu), n, n, 1)
     tuned = nccl.tuning_time_s("all_reduce", 2.0**33, graph)
@@ -282,7 +355,9 @@ def test_time_grows_with_bytes(gpu: str, group: tuple[int, int, int]) -> None:
     # NCCL's own steps of tree bandwidth (x0.5 to x0.6 at 4 MiB) make a tree all-reduce drop by up to a fifth there. The
     # ramp acts after NCCL's choice: where the choice moves to LL or to a faster algorithm the time may drop a little.
     for constants, collective, drop in (
-        (NEUTRAL, "all_reduce", 0.20), (FITTED, "all_reduce", 0.26), (FITTED, "all_gather", 0.08),
+        (NEUTRAL, "all_reduce", 0.20),
+        (FITTED, "all_reduce", 0.26),
+        (FITTED, "all_gather", 0.08),
     ):
         seconds = nccl.collective_time_s(collective, size, cluster, *group, make_constants(constants))
         assert np.min(np.diff(seconds) / seconds[:-1]) > -drop
@@ -304,8 +379,9 @@ def test_time_falls_with_adapter_bandwidth(gpu: str) -> None:
 
 def test_sharing_adapters_never_helps() -> None:
     cluster, constants = make_cluster("A100", 8, nics=4, nic_bytes_per_s=25e9), make_constants(FITTED)
-    seconds = [float(nccl.collective_time_s("all_gather", 1e9, cluster, 8, 1, groups, constants))
-               for groups in (1, 2, 4, 8)]
+    seconds = [
+        float(nccl.collective_time_s("all_gather", 1e9, cluster, 8, 1, groups, constants)) for groups in (1, 2, 4, 8)
+    ]
     assert seconds == sorted(seconds)
     assert seconds[-1] > 1.9 * seconds[0]  # eight groups on four adapters: half an adapter each
 
@@ -319,9 +395,7 @@ def test_efficiency_of_the_network_goes_by_the_kind_of_adapter() -> None:
 
 def test_point_to_point_over_link_and_adapter() -> None:
     cluster = make_cluster("A100", 4, nics=4, nic_bytes_per_s=25e9)
-    near, alone, crowded = nccl.point_to_point_time_s(
-        1e10, cluster, np.array([False, True, True]), np.array([1, 1, 8])
-    )
+    near, alone, crowded = nccl.point_to_point_time_s(1e10, cluster, np.array([False, True, True]), np.array([1, 1, 8]))
     assert near == pytest.approx(1e10 / 240e9, rel=1e-3)
     assert alone == pytest.approx(1e10 / 25e9, rel=1e-3)
     assert crowded == pytest.approx(1e10 / 12.5e9, rel=1e-3)
@@ -394,35 +468,59 @@ def measured(shared: Path) -> list[Measured]:
                 continue
             factor = (2 if collective == "all_reduce" else 1) * (n - 1) / n
             seconds = float(row["time_us"]) * 1e-6 if row["time_us"] else size * factor / (bus * 1e9)
-            rows.append(Measured(f"{gpu[1]} {nodes}x{found[1]} {row['source'][:12]}", collective, size, n, found[1],
-                                 found[0], seconds))
+            rows.append(
+                Measured(
+                    f"{gpu[1]} {nodes}x{found[1]} {row['source'][:12]}",
+                    collective,
+                    size,
+                    n,
+                    found[1],
+                    found[0],
+                    seconds,
+                )
+            )
     assert len(rows) > 150
     return rows
 
 
 def errors(rows: list[Measured]) -> np.ndarray:
     constants = make_constants(FITTED)
-    predicted = np.array([
-        float(nccl.collective_time_s(r.collective, r.size, r.cluster, r.n, r.ranks_per_node, 1, constants))
-        for r in rows
-    ])
+    predicted = np.array(
+        [
+            float(nccl.collective_time_s(r.collective, r.size, r.cluster, r.n, r.ranks_per_node, 1, constants))
+            for r in rows
+        ]
+    )
     return predicted / np.array([r.seconds for r in rows]) - 1
 
 
-@pytest.mark.parametrize(("curve", "least_bytes", "bound"), [
-    # single node, default algorithm; below 1 MiB the launch of each tool dominates (3 us in C, 20-50 us in Python)
-    ("A100 1x8 stas00", 16 * MIB, 0.09), ("A100 1x8 PKU", 16 * MIB, 0.09), ("A100 1x4 PKU", 16 * MIB, 0.09),
-    ("A100 1x2 PKU", 16 * MIB, 0.09), ("A100 1x8 stas00", 32768, 0.25), ("H100 1x8 NVIDIA", MIB, 0.06),
-    ("H200 1x8 stas00", 32768, 0.05), ("B200 1x8 stas00", MIB, 0.12),
-    # several nodes
-    ("B200 4x8 stas00", 16 * MIB, 0.10), ("A100 2x4", MIB, 0.05), ("A100 3x8", MIB, 0.20), ("H200 248x8", MIB, 0.16),
-    ("H100 2x1", MIB, 0.20),
-])
+@pytest.mark.parametrize(
+    ("curve", "least_bytes", "bound"),
+    [
+        # single node, default algorithm; below 1 MiB the launch of each tool dominates (3 us in C, 20-50 us in Python)
+        ("A100 1x8 stas00", 16 * MIB, 0.09),
+        ("A100 1x8 PKU", 16 * MIB, 0.09),
+        ("A100 1x4 PKU", 16 * MIB, 0.09),
+        ("A100 1x2 PKU", 16 * MIB, 0.09),
+        ("A100 1x8 stas00", 32768, 0.25),
+        ("H100 1x8 NVIDIA", MIB, 0.06),
+        ("H200 1x8 stas00", 32768, 0.05),
+        ("B200 1x8 stas00", MIB, 0.12),
+        # several nodes
+        ("B200 4x8 stas00", 16 * MIB, 0.10),
+        ("A100 2x4", MIB, 0.05),
+        ("A100 3x8", MIB, 0.20),
+        ("H200 248x8", MIB, 0.16),
+        ("H100 2x1", MIB, 0.20),
+    ],
+)
 def test_measured_all_reduce(measured: list[Measured], curve: str, least_bytes: float, bound: float) -> None:
     rows = [r for r in measured if r.curve.startswith(curve) and r.collective == "all_reduce" and r.size >= least_bytes]
     error = errors(rows)
-    print(f"{curve} from {least_bytes:.0f} B: {len(rows)} rows, median error {np.median(abs(error)):.3f}, "
-          f"bias {np.median(error):+.3f}, worst {abs(error).max():.2f}")
+    print(
+        f"{curve} from {least_bytes:.0f} B: {len(rows)} rows, median error {np.median(abs(error)):.3f}, "
+        f"bias {np.median(error):+.3f}, worst {abs(error).max():.2f}"
+    )
     assert rows
     assert np.median(abs(error)) < bound
 

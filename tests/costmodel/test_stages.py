@@ -29,7 +29,7 @@ def test_every_layer_is_somewhere_and_classes_add_up(n_layers: int, pp: int, vpp
     assert min(stages) >= 1
     table = stage_table([(pp, vpp, split)], (n_layers,))
     assert int(table.multiplicity.sum()) == pp
-    total = (table.counts[0] * table.multiplicity[0][:, None]).sum(axis=0)
+    total = (table.counts * table.multiplicity[:, None, :]).sum(axis=0)[:, 0]
     np.testing.assert_array_equal(total, [1, n_layers, 1])
     assert table.first_rank[0, 0] == 0
 

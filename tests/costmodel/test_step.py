@@ -95,8 +95,15 @@ def test_memory_is_monotone_where_physics_is() -> None:
 def test_bloom_176b_as_published() -> None:
     """BigScience, arXiv 2211.05100 section 3.4 and its chronicles: 105 s a step on 384 A100."""
     cluster = catalog.cluster("48x8 A100-80GB, 4x100Gb OPA")[0]
-    of = TrainingJob(model=catalog.model("bloom-176b"), seq_len=2048, global_batch=2048, attention="unfused",
-                     overlap_grad_reduce=False, overlap_param_gather=False, gradient_accumulation_fusion=False)
+    of = TrainingJob(
+        model=catalog.model("bloom-176b"),
+        seq_len=2048,
+        global_batch=2048,
+        attention="unfused",
+        overlap_grad_reduce=False,
+        overlap_param_gather=False,
+        gradient_accumulation_fusion=False,
+    )
     layout = Layout(dp=8, tp=4, pp=12, micro_batch=2, recompute="full", stage_split="ends")
     found = evaluate(of, cluster, LayoutBatch.of([layout]), CONSTANTS)
     assert found.step_time_s[0] == pytest.approx(105.0, rel=0.12)

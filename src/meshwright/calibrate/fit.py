@@ -27,7 +27,7 @@ ROBUST_SCALE = 0.10
 
 @dataclass(slots=True)
 class Measured:
-    """Measured step times (n,) of one job on one cluster under ``layouts``; ``group`` names the family they belong to."""
+    """Measured step times (n,) of one job on one cluster under ``layouts``; ``group`` names their family."""
 
     job: TrainingJob
     cluster: Cluster
@@ -77,7 +77,7 @@ def fit(measured: Sequence[Measured], constants: Constants, names: Sequence[str]
 
 
 def _row_weights(measured: Sequence[Measured]) -> FloatArray:
-    rows = {}
+    rows: dict[str, int] = {}
     for m in measured:
         rows[m.group] = rows.get(m.group, 0) + len(m.step_time_s)
     return np.concatenate([np.full(len(m.step_time_s), 200.0 / rows[m.group]) for m in measured])

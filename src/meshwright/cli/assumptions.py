@@ -12,6 +12,9 @@ from meshwright.cli import numbers
 from meshwright.i18n import _
 from meshwright.specs.plan import Assumed
 
+#: Names wrap beyond this, so that the reasons keep room.
+NAME_WIDTH = 36
+
 
 def written(value: Any) -> str:
     """A value as one types it on the command line."""
@@ -29,8 +32,8 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
     console.print()
     console.print(_("Assumed, because not said"), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(ratio=1)
+    table.add_column(style="cyan", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column(ratio=1, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     for name, item in assumed.items():
         table.add_row(f"{name}={written(item.value)}", item.why, _moves(item))
@@ -38,7 +41,8 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
 
 
 def _moves(item: Assumed) -> str:
-    if item.alternative is None:
+    if item.alternative is None or item.step_time_ratio is None:
         return ""
-    ratio = "?" if item.step_time_ratio is None else numbers.change(item.step_time_ratio)
-    return _("{value}: {change}").format(value=written(item.alternative.value), change=ratio)
+    return _("{value}: {change}").format(
+        value=written(item.alternative.value), change=numbers.change(item.step_time_ratio)
+    )

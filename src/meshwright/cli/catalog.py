@@ -51,7 +51,7 @@ def print_rows(console: Console, kind: str, rows: list[CatalogRow]) -> None:
     console.print(_("{kind}: {count} entries").format(kind=kind, count=len(rows)), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="cyan", no_wrap=True)
-    table.add_column(ratio=1)
+    table.add_column(ratio=1, overflow="fold")
     for row in rows:
         table.add_row(row.name, row.summary)
     console.print(table)
@@ -63,7 +63,7 @@ def print_entry(console: Console, listing: CatalogListing) -> None:
     sources = list(dict.fromkeys(field.source for field in listing.fields if field.source))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column(_("field"), style="cyan", no_wrap=True)
-    table.add_column(_("value"), ratio=1)
+    table.add_column(_("value"), ratio=1, overflow="fold")
     table.add_column(_("label"), no_wrap=True)
     table.add_column(_("source"), justify="right", no_wrap=True)
     for field in listing.fields:

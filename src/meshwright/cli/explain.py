@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -43,7 +44,8 @@ def print_explanation(console: Console, explanation: Explanation) -> None:
     """The sentence first, then the tree of formulas down to the sources."""
     name = explanation.what or explanation.target
     value = "" if explanation.value is None else f" = {written(explanation.value)} {explanation.unit or ''}".rstrip()
-    console.print(f"{name}{value}", style="bold")
+    kind = f" ({explanation.kind})" if explanation.kind else ""
+    console.print(f"{name}{value}{kind}", style="bold")
     console.print(explanation.sentence)
     for entry in explanation.entries:
         console.print()
@@ -61,8 +63,13 @@ def _grow(tree: Tree, entry: ExplanationEntry) -> None:
 def _line(entry: ExplanationEntry) -> str:
     value = "" if entry.value is None else f" = {written(entry.value)} {entry.unit or ''}".rstrip()
     source = f"  [{entry.source}]" if entry.source else ""
-    what = f": {entry.what}" if entry.what else ""
+    what = f": {_prose(entry.what)}" if entry.what else ""
     return f"{entry.name}{value}{what}{source}"
+
+
+def _prose(docstring: str) -> str:
+    """The first line of a docstring without what only programmers read: array shapes and code marks."""
+    return re.sub(r"[,;]? \([nr],[^)]*\)", "", docstring).replace("``", "")
 
 
 def written(value: Any) -> str:

@@ -15,7 +15,7 @@ from meshwright.cli import numbers
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.bars import print_breakdown, print_memory
 from meshwright.cli.flags import FileFlags, JobFlags, option
-from meshwright.cli.labels import TERMS, label
+from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
 from meshwright.cli.verdict import name_of, sentence, training
@@ -59,12 +59,21 @@ def plan(
 
 
 def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
-    """The whole page: verdict, candidates, where time and memory go, why others lose, assumptions, next command."""
+    """The whole page: the answer, why others lose, assumptions, what was ruled out, the next command."""
     if found.interrupted:
         console.print(_("Interrupted: the best of what was searched so far."), style="bold yellow")
     if not found.layouts:
         print_nothing(console, found)
         return
+    print_answer(console, found, wide=wide)
+    print_runners_up(console, found.runners_up, found.layouts[found.chosen].step_time_s)
+    print_assumed(console, found.assumed)
+    print_rejected(console, found.rejected)
+    print_next(console, found.next_command)
+
+
+def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
+    """The verdict, the candidates, where time and memory of the chosen one go."""
     best = found.layouts[found.chosen]
     console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
     if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
@@ -81,10 +90,6 @@ def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
     print_breakdown(console, best)
     console.print()
     print_memory(console, best)
-    print_runners_up(console, found.runners_up, best.step_time_s)
-    print_assumed(console, found.assumed)
-    print_rejected(console, found.rejected)
-    print_next(console, found.next_command)
 
 
 def print_nothing(console: Console, found: Plan) -> None:
@@ -96,7 +101,7 @@ def print_nothing(console: Console, found: Plan) -> None:
         style="bold",
     )
     if found.nearest:
-        console.print(_("Nearest: {what}.").format(what=found.nearest["what"]))
+        console.print(_("{sentence}.").format(sentence=found.nearest["what"]))
     print_remedies(console, found.remedies)
     print_assumed(console, found.assumed)
     print_rejected(console, found.rejected)
@@ -112,10 +117,11 @@ def print_remedies(console: Console, remedies: tuple[Mapping[str, Any], ...]) ->
     for remedy in remedies:
         changes = ", ".join(f"{change['path']}={written(change['value'])}" for change in remedy["changes"])
         console.print(
-            _("- {changes}: {step} a step, {peak} GiB").format(
+            _("- {changes}: {step} a step, {peak} GiB, fits: {fits}").format(
                 changes=changes,
                 step=numbers.step(remedy["step_time_s"]),
                 peak=numbers.gib(remedy["peak_reserved_bytes"]),
+                fits=label(FITS, remedy["fits"]),
             )
         )
 
@@ -129,7 +135,7 @@ def print_runners_up(console: Console, runners: tuple[Runner, ...], step_time_s:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
-    table.add_column(ratio=1)
+    table.add_column(ratio=1, overflow="fold")
     factor, unit = numbers.seconds_unit([step_time_s])
     for runner in runners:
         terms = [

@@ -10,6 +10,21 @@ from cyclopts import exceptions as cy
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 
+#: What people type from habit: another command's flag, or another tool's word for the same.
+MEANT = {
+    "--layout": ("--fix",),
+    "--fix": ("--layout",),
+    "--from": ("--plan",),
+    "--gpus": ("--cluster",),
+    "--nodes": ("--cluster",),
+    "--batch-size": ("--global-batch",),
+    "--global-batch-size": ("--global-batch",),
+    "--seq-length": ("--seq-len",),
+    "--sequence-length": ("--seq-len",),
+    "--dtype": ("--precision",),
+    "--memory": ("--max-memory",),
+}
+
 
 def input_error(error: cy.CycloptsError, commands: Sequence[str]) -> InputError:
     """The InputError (MW-E100..MW-E105) for a usage error of cyclopts; ``commands`` are known for a did-you-mean."""
@@ -32,7 +47,11 @@ def input_error(error: cy.CycloptsError, commands: Sequence[str]) -> InputError:
 def _unknown_option(error: cy.UnknownOptionError, command: str, see: str) -> InputError:
     name = (error.token.keyword or error.token.value).partition("=")[0]
     known = [flag for argument in error.argument_collection for flag in argument.names if flag.startswith("--")]
-    nearest = did_you_mean(name, known) if _is_close(name, known) else see
+    meant = next((flag for flag in MEANT.get(name, ()) if flag in known), None)
+    if meant:
+        nearest = _("Did you mean {name}?").format(name=meant)
+    else:
+        nearest = did_you_mean(name, known) if _is_close(name, known) else see
     return InputError("MW-E101", _("'{name}' is not an option.").format(name=name), where=command, nearest=nearest)
 
 

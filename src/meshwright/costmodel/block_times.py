@@ -1,11 +1,12 @@
 """Block times: what each part of a model costs for one micro-batch on one rank, on distinct shapes only.
 
 A *part* is what stages are counted in: the prologue, one layer of each group, the epilogue (K parts in all). Rows are
-the distinct (tp, sp, micro_batch, recompute) of a batch of layouts; the step gathers them.
+distinct shapes (tp, sp, micro_batch) times recompute masks; the step gathers them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -25,17 +26,24 @@ from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import RECOMPUTE_BITS, LayoutBatch
 from meshwright.specs.model import BlockSpec
 
+IntArray = npt.NDArray[np.int32]
 #: Recomputing a module recomputes what lies inside it.
-_WITHIN = {"core_attention": ("core_attention", "attention"), "attention": ("attention",), "mlp": ("mlp",), "norm": ("norm",)}
+_WITHIN = {
+    "core_attention": ("core_attention", "attention"),
+    "attention": ("attention",),
+    "mlp": ("mlp",),
+    "norm": ("norm",),
+}
 
 
 @dataclass(slots=True)
 class BlockTimes:
-    """Seconds, bytes and FLOPs of each part, shape (r, K) for r distinct rows and K parts, a micro-batch and rank.
+    """Seconds, bytes and FLOPs of each part for a micro-batch and rank: (K, r) for K parts and r rows.
 
-    ``*_s`` GPU times; ``tp_*_s`` exposed tensor-parallel communication; ``launch_*_s`` what waiting for the CPU adds
-    (backward: with recompute). ``saved_bytes`` are kept to the backward, ``logits_bytes`` from loss forward to
-    backward, ``working_bytes`` live while the part itself runs backward (its own recomputed activations).
+    Row ``i * M + j`` is shape ``i`` under recompute mask ``j`` of M. ``*_s`` GPU times; ``tp_*_s`` exposed
+    tensor-parallel communication; ``launch_*_s`` what waiting for the CPU adds (backward: with recompute).
+    ``saved_bytes`` are kept to the backward, ``logits_bytes`` from loss forward to backward, ``working_bytes`` live
+    while the part itself runs backward (its own recomputed activations).
     """
 
     forward_s: FloatArray
@@ -53,11 +61,11 @@ class BlockTimes:
     working_bytes: FloatArray
 
     def total_forward_s(self) -> FloatArray:
-        """Everything a forward takes, (r, K)."""
+        """Everything a forward takes, (K, r)."""
         return self.forward_s + self.tp_forward_s + self.launch_forward_s
 
     def total_backward_s(self) -> FloatArray:
-        """Everything a backward takes, recompute included, (r, K)."""
+        """Everything a backward takes, recompute included, (K, r)."""
         return self.backward_s + self.recompute_s + self.tp_backward_s + self.tp_recompute_s + self.launch_backward_s
 
 
@@ -74,32 +82,6 @@ def launch_wait_s(gpu_s: FloatArray, cpu_s: FloatArray, launch_softness: float) 
     return np.asarray(larger * ((gpu_s / larger) ** q + (cpu_s / larger) ** q) ** (1.0 / q) - gpu_s)
 
 
-def block_times(job: TrainingJob, cluster: Cluster, rows: LayoutBatch, tp_groups: GroupPlacement,
-                constants: Constants) -> BlockTimes:
-    """Times of every part on the distinct ``rows`` (r,); ``tp_groups`` is where their TP groups sit."""
-    parts = parts_of(job)
-    n_rows = len(rows)
-    out = BlockTimes(**{f.name: np.zeros((n_rows, len(parts))) for f in fields(BlockTimes)})
-    tp = rows.tp.astype(float)
-    shapes = Shapes(rows.micro_batch.astype(float), tp, np.where(rows.sp != 0, tp, 1.0), job.seq_len,
-                    job.model.hidden_size, job.model.vocab_size, job.element_bytes, job.attention)
-    kernel = KernelConstants.of(cluster.gpu, job, constants)
-    for part, members in enumerate(parts):
-        # The ends are never recomputed: recomputation wraps layers.
-        mask = rows.recompute if 0 < part < len(parts) - 1 else np.zeros_like(rows.recompute)
-        cpu = _CpuTime(job, cluster, constants, n_rows)
-        for member in members:
-            kind = blocks.kind(member)
-            _add_operators(out, part, kind.operators(job.model, member, shapes), job, kernel, mask, cpu)
-            _add_saved(out, part, kind.saved(job.model, member, shapes), mask)
-            if kind.TP_REDUCE:
-                _add_tp(out, part, member.kind, kind.TP_REDUCE, shapes, rows, cluster, tp_groups, constants, mask, cpu)
-        if not job.gradient_accumulation_fusion:
-            out.backward_s[:, part] += gradient_accumulation_s(block_parameters(job.model, members), shapes.tp, job, kernel)
-        _finish_part(out, part, shapes, job, mask, cpu, constants)
-    return out
-
-
 @formula("every micro-batch reads its gradient and reads and writes the sum", "s")
 def gradient_accumulation_s(parameters: Parameters, tp: FloatArray, job: TrainingJob, c: KernelConstants) -> FloatArray:
     """Adding one micro-batch's weight gradients to the gradient buffer in a pass of its own, (r,)."""
@@ -107,89 +89,159 @@ def gradient_accumulation_s(parameters: Parameters, tp: FloatArray, job: Trainin
     return np.asarray(traffic / (c.memory_bytes_per_s * c.memory_efficiency_ratio))
 
 
-class _CpuTime:
-    """CPU seconds that launches of a part need, per phase, (r,)."""
+def block_times(
+    job: TrainingJob,
+    cluster: Cluster,
+    rows: LayoutBatch,
+    masks: IntArray,
+    tp_groups: GroupPlacement,
+    constants: Constants,
+) -> BlockTimes:
+    """Times of every part on the distinct shapes of ``rows`` (tp, sp, micro_batch) under each recompute mask.
 
-    def __init__(self, job: TrainingJob, cluster: Cluster, constants: Constants, n_rows: int) -> None:
-        launch = 0.0 if job.cuda_graphs else 1.0
-        self.per_kernel_s = launch * constants.get("launch_s_per_kernel", job.attention)
-        self.per_backward_kernel_s = launch * constants.get("backward_launch_s_per_kernel", job.attention)
-        self.per_collective_s = launch * constants.get("collective_launch_s", job.attention)
-        self.forward_s = np.zeros(n_rows)
-        self.backward_s = np.zeros(n_rows)
-        self.recompute_s = np.zeros(n_rows)
+    ``tp_groups`` is where the TP groups of ``rows`` sit.
+    """
+    parts = parts_of(job)
+    tp = rows.tp.astype(float)
+    shapes = Shapes(
+        rows.micro_batch.astype(float),
+        tp,
+        np.where(rows.sp != 0, tp, 1.0),
+        job.seq_len,
+        job.model.hidden_size,
+        job.model.vocab_size,
+        job.element_bytes,
+        job.attention,
+    )
+    kernel = KernelConstants.of(cluster.gpu, job, constants)
+    wire = _TpTimes.of(shapes, rows, cluster, tp_groups, constants)
+    found = []
+    for index, members in enumerate(parts):
+        # The ends are never recomputed: recomputation wraps layers.
+        is_layer = 0 < index < len(parts) - 1
+        part = _Part(job, shapes, kernel, masks if is_layer else np.zeros_like(masks), constants)
+        for member in members:
+            part.add(member, wire)
+        if not job.gradient_accumulation_fusion:
+            accumulation = gradient_accumulation_s(block_parameters(job.model, members), tp, job, kernel)
+            part.sums["backward_s"] += accumulation[:, None]
+        found.append(part.finish())
+    return BlockTimes(**{f.name: np.stack([part[f.name] for part in found]) for f in fields(BlockTimes)})
 
 
-def _recomputed(mask: npt.NDArray[np.int32], module: str) -> FloatArray:
-    """1.0 for rows whose recompute mask covers ``module``."""
-    bits = RECOMPUTE_BITS["layer"]
-    for cover in _WITHIN.get(module, ()):
-        bits |= RECOMPUTE_BITS[cover]
-    return ((mask & bits) != 0).astype(float)
+@dataclass(slots=True)
+class _TpTimes:
+    """Seconds and launches of the TP collectives of every shape, (r,): they all move one activation."""
+
+    seconds: Mapping[str, FloatArray]
+    uses: Mapping[bool, FloatArray]
+
+    @classmethod
+    def of(
+        cls, shapes: Shapes, rows: LayoutBatch, cluster: Cluster, groups: GroupPlacement, constants: Constants
+    ) -> _TpTimes:
+        size = shapes.element_bytes * shapes.tokens * shapes.hidden_size
+        kinds = ("all_reduce", "all_gather", "reduce_scatter") if (rows.tp > 1).any() else ()
+        seconds = {
+            kind: collective_time_s(
+                kind, size, cluster, groups.size, groups.ranks_per_node, groups.groups_per_node, constants
+            )
+            for kind in kinds
+        }
+        uses = {sp: ((rows.tp > 1) & ((rows.sp != 0) == sp)).astype(float) for sp in (False, True)}
+        return cls(seconds, uses)
+
+    def phase(self, phases: tuple[str, ...], phase: str, shapes: Shapes) -> tuple[FloatArray, FloatArray]:
+        """Seconds and calls of one block's traffic in ``phase``, (r,) each."""
+        seconds, calls = np.zeros_like(shapes.tp), np.zeros_like(shapes.tp)
+        for sequence_parallel, used in self.uses.items():
+            if self.seconds and used.any():
+                for traffic in tensor.sends(phases, shapes, sequence_parallel=sequence_parallel):
+                    if traffic.phase == phase:
+                        seconds = seconds + used * traffic.count * self.seconds[traffic.collective]
+                        calls = calls + used * traffic.count
+        return seconds, calls
 
 
-def _add_operators(out: BlockTimes, part: int, operators: list[Operator], job: TrainingJob, kernel: KernelConstants,
-                   mask: npt.NDArray[np.int32], cpu: _CpuTime) -> None:
-    for operator in operators:
-        forward = forward_time_s(operator, job, kernel)
-        again = _recomputed(mask, operator.module)
-        flops = np.asarray(operator.forward_flops)
-        out.forward_s[:, part] += forward
-        out.recompute_s[:, part] += again * forward
-        out.backward_s[:, part] += backward_time_s(operator, job, kernel)
-        out.forward_flops[:, part] += flops
-        out.recompute_flops[:, part] += again * flops
-        cpu.forward_s += operator.kernels[0] * cpu.per_kernel_s
-        cpu.recompute_s += again * operator.kernels[0] * cpu.per_kernel_s
-        cpu.backward_s += operator.kernels[1] * cpu.per_backward_kernel_s
+class _Part:
+    """Sums over the blocks of one part: (r, M) for r shapes and M recompute masks."""
 
+    def __init__(
+        self, job: TrainingJob, shapes: Shapes, kernel: KernelConstants, masks: IntArray, constants: Constants
+    ) -> None:
+        self.job, self.shapes, self.kernel, self.masks, self.constants = job, shapes, kernel, masks, constants
+        size = (len(shapes.tp), len(masks))
+        self.sums = {f.name: np.zeros(size) for f in fields(BlockTimes)}
+        self.cpu = {phase: np.zeros(size) for phase in ("forward", "backward", "recompute")}
+        eager = 0.0 if job.cuda_graphs else 1.0
+        self.per_kernel_s = eager * constants.get("launch_s_per_kernel", job.attention)
+        self.per_backward_kernel_s = eager * constants.get("backward_launch_s_per_kernel", job.attention)
+        self.per_collective_s = eager * constants.get("collective_launch_s", job.attention)
 
-def _add_saved(out: BlockTimes, part: int, items: list[Saved], mask: npt.NDArray[np.int32]) -> None:
-    for item in items:
+    def add(self, member: BlockSpec, wire: _TpTimes) -> None:
+        """One block: its operators, what it saves, and its TP traffic."""
+        kind = blocks.kind(member)
+        for operator in kind.operators(self.job.model, member, self.shapes):
+            self._operator(operator)
+        for item in kind.saved(self.job.model, member, self.shapes):
+            self._saved(item)
+        if kind.TP_REDUCE:
+            self._tp(member.kind, kind.TP_REDUCE, wire)
+
+    def _again(self, module: str) -> FloatArray:
+        """1.0 where the recompute mask covers ``module``, (M,)."""
+        bits = RECOMPUTE_BITS["layer"]
+        for cover in _WITHIN.get(module, ()):
+            bits |= RECOMPUTE_BITS[cover]
+        return np.where((self.masks & bits) != 0, 1.0, 0.0)
+
+    def _operator(self, operator: Operator) -> None:
+        again = self._again(operator.module)
+        forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
+        flops = np.broadcast_to(np.asarray(operator.forward_flops), self.shapes.tp.shape)[:, None]
+        backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
+        self.sums["forward_s"] += forward
+        self.sums["recompute_s"] += again * forward
+        self.sums["backward_s"] += backward[:, None]
+        self.sums["forward_flops"] += flops
+        self.sums["recompute_flops"] += again * flops
+        self.cpu["forward"] += operator.kernels[0] * self.per_kernel_s
+        self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)
+        self.cpu["backward"] += operator.kernels[1] * self.per_backward_kernel_s
+
+    def _saved(self, item: Saved) -> None:
+        size = item.size_bytes[:, None]
         if item.logits:
-            out.logits_bytes[:, part] += item.size_bytes
+            self.sums["logits_bytes"] += size
         elif item.module == "layer":
-            out.saved_bytes[:, part] += item.size_bytes
+            self.sums["saved_bytes"] += size
         else:
-            again = _recomputed(mask, item.module)
-            out.saved_bytes[:, part] += (1.0 - again) * item.size_bytes
-            out.working_bytes[:, part] += again * item.size_bytes
+            again = self._again(item.module)
+            self.sums["saved_bytes"] += (1.0 - again) * size
+            self.sums["working_bytes"] += again * size
 
+    def _tp(self, kind: str, phases: tuple[str, ...], wire: _TpTimes) -> None:
+        again = self._again(kind)
+        forward, calls = (x[:, None] for x in wire.phase(phases, "forward", self.shapes))
+        self.sums["tp_forward_s"] += forward
+        self.sums["tp_recompute_s"] += again * forward
+        self.cpu["forward"] += calls * self.per_collective_s
+        self.cpu["recompute"] += again * (calls * self.per_collective_s)
+        backward, calls = (x[:, None] for x in wire.phase(phases, "backward", self.shapes))
+        self.sums["tp_backward_s"] += backward
+        self.cpu["backward"] += calls * self.per_collective_s
 
-def _add_tp(out: BlockTimes, part: int, kind: str, phases: tuple[str, ...], shapes: Shapes, rows: LayoutBatch,
-            cluster: Cluster, groups: GroupPlacement, constants: Constants, mask: npt.NDArray[np.int32],
-            cpu: _CpuTime) -> None:
-    again = _recomputed(mask, kind)
-    for sequence_parallel in (False, True):
-        chosen = (rows.tp > 1) & ((rows.sp != 0) == sequence_parallel)
-        if not chosen.any():
-            continue
-        for traffic in tensor.sends(phases, shapes, sequence_parallel=sequence_parallel):
-            time = np.where(chosen, collective_time_s(
-                traffic.collective, traffic.size_bytes, cluster, groups.size, groups.ranks_per_node,
-                groups.groups_per_node, constants), 0.0)
-            launch = traffic.count * np.where(chosen, cpu.per_collective_s, 0.0)
-            if traffic.phase == "forward":
-                out.tp_forward_s[:, part] += traffic.count * time
-                out.tp_recompute_s[:, part] += again * traffic.count * time
-                cpu.forward_s += launch
-                cpu.recompute_s += again * launch
-            else:
-                out.tp_backward_s[:, part] += traffic.count * time
-                cpu.backward_s += launch
-
-
-def _finish_part(out: BlockTimes, part: int, shapes: Shapes, job: TrainingJob, mask: npt.NDArray[np.int32],
-                 cpu: _CpuTime, constants: Constants) -> None:
-    softness = constants.get("launch_softness")
-    forward = out.forward_s[:, part] + out.tp_forward_s[:, part]
-    backward = out.backward_s[:, part] + out.tp_backward_s[:, part]
-    again = out.recompute_s[:, part] + out.tp_recompute_s[:, part]
-    out.launch_forward_s[:, part] = launch_wait_s(forward, cpu.forward_s, softness)
-    out.launch_backward_s[:, part] = launch_wait_s(backward + again, cpu.backward_s + cpu.recompute_s, softness)
-    # A fully recomputed layer keeps its input only; what else it saved is needed again while it runs backward.
-    full = (mask & RECOMPUTE_BITS["layer"]) != 0
-    layer_input = shapes.element_bytes * shapes.outer_tokens * job.model.hidden_size
-    saved = out.saved_bytes[:, part]
-    out.working_bytes[:, part] += np.where(full, np.maximum(saved - layer_input, 0.0), 0.0)
-    out.saved_bytes[:, part] = np.where(full, np.minimum(saved, layer_input), saved)
+    def finish(self) -> dict[str, FloatArray]:
+        """Waits for launches and full recomputation put in; flat (r * M,)."""
+        sums, softness = self.sums, self.constants.get("launch_softness")
+        forward = sums["forward_s"] + sums["tp_forward_s"]
+        backward = sums["backward_s"] + sums["tp_backward_s"] + sums["recompute_s"] + sums["tp_recompute_s"]
+        sums["launch_forward_s"] = launch_wait_s(forward, self.cpu["forward"], softness)
+        sums["launch_backward_s"] = launch_wait_s(backward, self.cpu["backward"] + self.cpu["recompute"], softness)
+        # A fully recomputed layer keeps its input only; what else it saved is needed again while it runs backward.
+        full = (self.masks & RECOMPUTE_BITS["layer"]) != 0
+        layer_input = (self.shapes.element_bytes * self.shapes.outer_tokens * self.job.model.hidden_size)[:, None]
+        saved = sums["saved_bytes"]
+        sums["working_bytes"] += np.where(full, np.maximum(saved - layer_input, 0.0), 0.0)
+        sums["saved_bytes"] = np.where(full, np.minimum(saved, layer_input), saved)
+        return {name: table.ravel() for name, table in sums.items()}

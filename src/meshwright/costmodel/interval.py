@@ -19,8 +19,9 @@ Z_80 = 1.2815515655446004
 
 
 @formula("residuals of left-out rows, see the [interval] table of the constants", "1")
-def log_sd(step_time_s: FloatArray, breakdown_s: Mapping[str, FloatArray], off_ground_variance: float,
-           constants: Constants) -> FloatArray:
+def log_sd(
+    step_time_s: FloatArray, breakdown_s: Mapping[str, FloatArray], off_ground_variance: float, constants: Constants
+) -> FloatArray:
     """Standard deviation of log(measured / predicted), (n,): quadrature sum over what makes a prediction uncertain."""
     spec = constants.interval
     launch = breakdown_s["launch"] / step_time_s

@@ -62,7 +62,9 @@ class KernelConstants:
 
 
 @formula("saturating GEMM efficiency, fitted form; ceiling from best-of-sweep GEMM measurements (MAMF)", "ratio")
-def gemm_efficiency_ratio(m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, c: KernelConstants) -> FloatArray:
+def gemm_efficiency_ratio(
+    m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, c: KernelConstants
+) -> FloatArray:
     """Achieved over peak FLOP/s of a GEMM: ceiling x M/(M+m0) x N/(N+n0) x K/(K+k0).
 
     A batch of small products fills the SMs together, so the batch counts with the rows. Shapes (r,).
@@ -73,8 +75,9 @@ def gemm_efficiency_ratio(m: FloatArray, n: FloatArray, k: FloatArray, batch: Fl
 
 
 @formula("roofline: max of arithmetic and traffic time", "s")
-def gemm_time_s(m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, element_bytes: int,
-                c: KernelConstants) -> FloatArray:
+def gemm_time_s(
+    m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, element_bytes: int, c: KernelConstants
+) -> FloatArray:
     """Time of ``batch`` GEMMs (m, k) x (k, n): FLOPs over achieved rate or operand traffic, whichever is longer."""
     arithmetic = 2.0 * batch * m * n * k / (c.peak_flops_per_s * gemm_efficiency_ratio(m, n, k, batch, c))
     traffic = element_bytes * batch * (m * k + k * n + m * n) / (c.memory_bytes_per_s * c.memory_efficiency_ratio)
@@ -82,14 +85,16 @@ def gemm_time_s(m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, 
 
 
 @formula("FlashAttention-2, arXiv 2307.08691; saturation in sequence length and head dimension fitted", "s")
-def attention_time_s(flops: FloatArray, seq_len: int, head_dim: int, traffic_bytes: FloatArray,
-                     c: KernelConstants) -> FloatArray:
+def attention_time_s(
+    flops: FloatArray, seq_len: int, head_dim: int, traffic_bytes: FloatArray, c: KernelConstants
+) -> FloatArray:
     """Time of a fused attention kernel that executes ``flops`` (half the square when causal)."""
     efficiency = c.attention_ceiling_ratio * seq_len / (seq_len + c.attention_half_seq_len)
     efficiency *= (min(head_dim, 128) / 128.0) ** c.attention_head_dim_exponent
     arithmetic = flops / (c.peak_flops_per_s * efficiency)
-    return np.asarray(np.maximum(arithmetic, traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio))
-                      + c.kernel_fixed_s)
+    return np.asarray(
+        np.maximum(arithmetic, traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio)) + c.kernel_fixed_s
+    )
 
 
 @formula("bandwidth bound", "s")
@@ -104,8 +109,9 @@ def forward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> 
         m, n, k, batch = _dimensions(operator)
         return gemm_time_s(m, n, k, batch, job.element_bytes, c)
     if operator.kind == "attention":
-        return attention_time_s(np.asarray(operator.forward_flops), job.seq_len, operator.head_dim,
-                                np.asarray(operator.forward_bytes), c)
+        return attention_time_s(
+            np.asarray(operator.forward_flops), job.seq_len, operator.head_dim, np.asarray(operator.forward_bytes), c
+        )
     return memory_time_s(np.asarray(operator.forward_bytes), c)
 
 
@@ -125,6 +131,9 @@ def backward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) ->
 
 
 def _dimensions(operator: Operator) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    return np.asarray(operator.m, float), np.asarray(operator.n, float), np.asarray(operator.k, float), np.asarray(
-        operator.batch, float
+    return (
+        np.asarray(operator.m, float),
+        np.asarray(operator.n, float),
+        np.asarray(operator.k, float),
+        np.asarray(operator.batch, float),
     )

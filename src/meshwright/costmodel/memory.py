@@ -1,4 +1,4 @@
-"""Memory of one pipeline rank by class, for the class of ranks that is worst, per phase of a run.
+"""Memory of one pipeline rank by class, for the rank that is worst, per phase of a run.
 
 States after Rajbhandari et al., arXiv 1910.02054; activations after Korthikanti et al., arXiv 2205.05198; in-flight
 micro-batches from the schedule.
@@ -11,63 +11,152 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.axis import data
+from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
+from meshwright.costmodel.schedule import schedules
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
+from meshwright.specs.estimate import MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
 
-FloatArray = npt.NDArray[np.float64]
 #: fp32 master weight, first and second moment of Adam.
 ADAM_STATE_BYTES = 12
+#: The share of Adam's state that its first step creates.
+ADAM_MOMENTS_SHARE = 2.0 / 3.0
 
 
 @formula("mixed-precision Adam, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter in fp16", "bytes")
-def state_bytes(parameters: FloatArray, element_bytes: int, grad_bytes: int, optimizer_shards: FloatArray) -> tuple[
-    FloatArray, FloatArray, FloatArray
-]:
+def state_bytes(
+    parameters: FloatArray, element_bytes: int, grad_bytes: int, optimizer_shards: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weights, gradients and optimizer state of ``parameters`` elements a rank; the last divided by ZeRO-1."""
     return element_bytes * parameters, grad_bytes * parameters, ADAM_STATE_BYTES * parameters / optimizer_shards
-
-
-@dataclass(slots=True)
-class RankMemory:
-    """Bytes of each rank class, (n, C), as the step gathers them."""
-
-    weights: FloatArray
-    gradients: FloatArray
-    optimizer: FloatArray
-    activations: FloatArray
-    logits: FloatArray
-    gather: FloatArray
-
-    def steady(self) -> FloatArray:
-        """Sum over the classes of memory, (n, C)."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.logits + self.gather
-
-
-@dataclass(slots=True)
-class Overheads:
-    """What a process holds besides tensors: communicator buffers (n,) and the CUDA context, bytes."""
-
-    buffers: FloatArray
-    context: float
-    reserved_ratio: float
-    capacity_bytes: float
-
-    @classmethod
-    def of(cls, n_communicators: FloatArray, cluster: Cluster, constants: Constants) -> Overheads:
-        """Buffers for each communicator a rank belongs to, context, and the allocator's margin."""
-        return cls(
-            buffers=n_communicators * constants.get("communicator_buffer_bytes") + constants.get("workspace_bytes"),
-            context=constants.get("context_bytes"),
-            reserved_ratio=constants.get("fragmentation_ratio"),
-            capacity_bytes=cluster.gpu.memory_bytes * constants.get("usable_memory_ratio"),
-        )
 
 
 @formula("allocator slack over what is allocated, measured 3-9 %", "bytes")
 def reserved_bytes(allocated_bytes: FloatArray, outside_bytes: FloatArray, fragmentation_ratio: float) -> FloatArray:
     """What the caching allocator reserves for ``allocated_bytes``, plus what lies outside it."""
     return np.asarray((allocated_bytes - outside_bytes) * (1.0 + fragmentation_ratio) + outside_bytes)
+
+
+@formula("saved activations of every micro-batch in flight, and the recomputed ones of the part that runs", "bytes")
+def activation_bytes(
+    in_flight_chunks: FloatArray, vpp: npt.NDArray[np.int32], saved_bytes: FloatArray, working_bytes: FloatArray
+) -> FloatArray:
+    """Activations of a rank whose ``vpp`` chunks together save ``saved_bytes`` a micro-batch, (n,)."""
+    return np.asarray(in_flight_chunks / vpp * saved_bytes + working_bytes)
+
+
+@dataclass(slots=True)
+class Peak:
+    """Peak of the worst rank, (n,) each; ``worst_class`` indexes the rank classes of ``Gathered``."""
+
+    allocated_bytes: FloatArray
+    reserved_bytes: FloatArray
+    worst_class: IndexArray
+    outside_bytes: FloatArray
+
+
+def peak(rows: Gathered) -> Peak:
+    """Peak memory of the worst rank of every row."""
+    outside = _buffers(rows) + rows.constants.get("context_bytes")
+    worst = np.zeros(len(rows), np.intp)
+    highest = np.full(len(rows), -1.0)
+    for index in range(rows.n_classes):
+        here = sum(class_memory(rows, index).values(), np.zeros(len(rows)))
+        if index:
+            np.copyto(here, -1.0, where=~rows.present(index))
+            np.copyto(worst, index, where=here > highest)
+        highest = np.maximum(highest, here)
+    allocated = highest + outside
+    reserved = reserved_bytes(allocated, outside, rows.constants.get("fragmentation_ratio"))
+    return Peak(allocated, reserved, worst, outside)
+
+
+def class_memory(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
+    """Bytes by class of memory (tensors only) on the fullest rank of a rank class, (n,) each."""
+    job, layouts, blocks = rows.job, rows.layouts, rows.blocks
+    weights, gradients, optimizer = state_bytes(
+        rows.rank_parameters(class_index),
+        job.element_bytes,
+        job.grad_bytes,
+        data.divides("optimizer_state", layouts),
+    )
+    working = np.zeros(len(rows))
+    if blocks.working_bytes.any():
+        for part in range(1, len(blocks.working_bytes) - 1):
+            working = np.maximum(working, rows.part(blocks.working_bytes, part))
+    activations = activation_bytes(
+        _in_flight(rows, rows.first_rank(class_index)),
+        layouts.vpp,
+        rows.in_class(blocks.saved_bytes, class_index),
+        working,
+    )
+    # With sequence parallelism each block gathers its input over the TP group while it runs.
+    token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
+    gathered = np.asarray((layouts.sp * layouts.micro_batch) * token_bytes, np.float64)
+    return {
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "activations": activations,
+        "logits": rows.in_class(blocks.logits_bytes, class_index),
+        "gather": gathered,
+    }
+
+
+def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
+    """Chunk activations alive at the peak on ``rank``, (n,)."""
+    layouts = rows.layouts
+    alive = np.zeros(len(rows))
+    for code, name in enumerate(layouts.schedules):
+        chosen = np.flatnonzero(layouts.schedule == code)
+        if len(chosen):
+            alive[chosen] = schedules()[name].in_flight(
+                layouts.pp[chosen], layouts.vpp[chosen], rows.n_micro_batches[chosen], rank[chosen]
+            )
+    return alive
+
+
+def _buffers(rows: Gathered) -> FloatArray:
+    """Communicator buffers of the groups a rank belongs to, and library workspaces, (n,)."""
+    layouts = rows.layouts
+    communicators = (layouts.tp > 1).astype(float) + (layouts.dp > 1) + (layouts.pp > 1)
+    return communicators * rows.constants.get("communicator_buffer_bytes") + rows.constants.get("workspace_bytes")
+
+
+def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
+    """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
+    context = np.full(len(rows), rows.constants.get("context_bytes"))
+    return class_memory(rows, found.worst_class) | {"buffers": found.outside_bytes - context, "context": context}
+
+
+def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Peak of the worst rank in each phase of a run, (n,) each.
+
+    Loading holds the weights; Adam creates its moments at the end of the first step; saving writes what is resident.
+    """
+    states = by["weights"] + by["gradients"] + by["optimizer"]
+    steady = found.allocated_bytes
+    phases = (
+        by["weights"] + by["context"],
+        steady - ADAM_MOMENTS_SHARE * by["optimizer"],
+        steady,
+        steady,
+        states + found.outside_bytes,
+    )
+    return dict(zip(MEMORY_PHASES, phases, strict=True))
+
+
+def fits(found: Peak, capacity_bytes: float, margin_ratio: float) -> npt.NDArray[np.int8]:
+    """2 (yes) where the reserved peak leaves a margin, 1 (tight) where the allocated one fits at all, 0 (no)."""
+    roomy = found.reserved_bytes <= capacity_bytes * (1.0 - margin_ratio)
+    return np.where(roomy, 2, np.where(found.allocated_bytes <= capacity_bytes, 1, 0)).astype(np.int8)
+
+
+def capacity_bytes(cluster: Cluster, constants: Constants) -> float:
+    """What one GPU can hold."""
+    return cluster.gpu.memory_bytes * constants.get("usable_memory_ratio")
 
 
 def host_bytes(cluster: Cluster, constants: Constants) -> float:

@@ -54,15 +54,24 @@ BASE_LATENCY_US = {
 #: What one hop pays, microseconds, by link, algorithm and protocol (``hwLatencies``).
 HOP_LATENCY_US: dict[str, dict[str, tuple[float, float, float]]] = {
     "nvlink": {
-        "tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "nvls": (0, 0, 25.0), "nvls_tree": (0, 0, 25.0),
+        "tree": (0.6, 1.25, 4.0),
+        "ring": (0.6, 1.9, 3.4),
+        "nvls": (0, 0, 25.0),
+        "nvls_tree": (0, 0, 25.0),
         "pat": (0, 0, 4.0),
     },
     "pci": {
-        "tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7), "nvls": (0, 0, 0), "nvls_tree": (0, 0, 0),
+        "tree": (1.0, 1.9, 4.0),
+        "ring": (1.0, 2.5, 5.7),
+        "nvls": (0, 0, 0),
+        "nvls_tree": (0, 0, 0),
         "pat": (0, 0, 4.0),
     },
     "net": {
-        "tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "nvls": (0, 0, 18.0), "nvls_tree": (0, 0, 20.9),
+        "tree": (5.0, 8.5, 14.0),
+        "ring": (2.7, 4.0, 14.0),
+        "nvls": (0, 0, 18.0),
+        "nvls_tree": (0, 0, 20.9),
         "pat": (0, 0, 14.0),
     },
 }
@@ -81,17 +90,50 @@ NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "other": 1.0}
 #: (aws-ofi-nccl, src/platform-aws.cpp). InfiniBand, RoCE and sockets state none (transport/net_ib/init.cc).
 EFA_LATENCY_US, EFA_OLD_LATENCY_US = 35.0, 75.0
 #: Measured tree bandwidth over the model's, by floor(log2(bytes / 64)); NCCL uses it below 64 B x 2^23.
-TREE_CORRECTION = np.array([
-    [1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1],
-    [1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1],
-    [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9],
-])
+TREE_CORRECTION = np.array(
+    [
+        [1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1],
+        [
+            0.9,
+            0.9,
+            0.9,
+            0.9,
+            0.9,
+            0.9,
+            0.9,
+            0.8,
+            0.7,
+            0.6,
+            0.6,
+            0.5,
+            0.5,
+            0.5,
+            0.5,
+            0.6,
+            0.7,
+            0.8,
+            0.7,
+            0.7,
+            0.8,
+            0.9,
+            0.9,
+            0.9,
+        ],
+    ]
+)
 #: NVLS reduces at most this many ranks of a node except for all_reduce (``NCCL_MAX_NVLS_ARITY``, device.h).
 NVLS_MAX_ARITY = 32
 #: One NVLink by smallest compute capability: (capability, GB/s that NCCL counts, nominal GB/s one way). Source of the
 #: counts: topo.h, ncclTopoNVLinkBw. Other vendors' links (0): NCCL's default share, 64 GB/s as AMD states for xGMI.
-NVLINK_COUNTED = ((100, 40.1, 50.0), (90, 20.6, 25.0), (86, 12.0, 14.0625), (70, 20.0, 25.0), (60, 18.0, 20.0),
-                  (0, 51.2, 64.0))
+NVLINK_COUNTED = (
+    (100, 40.1, 50.0),
+    (90, 20.6, 25.0),
+    (86, 12.0, 14.0625),
+    (70, 20.0, 25.0),
+    (60, 18.0, 20.0),
+    (0, 51.2, 64.0),
+)
 #: What NCCL counts of PCIe x16 (topo.h: 12 of 16 GB/s for Gen3, doubling), then what P2P through a CPU's root
 #: complex leaves of it (``INTEL_P2P_OVERHEAD``: 6/5 more traffic; without it the search speeds give the same 20 GB/s).
 PCI_COUNTED_RATIO = 0.75
@@ -112,8 +154,18 @@ def _zero() -> FloatArray:
     return np.zeros(())
 
 
-_NUMERIC = ("n_nodes", "n_ranks", "channels", "bw_intra", "bw_inter", "nvls_channels", "nvls_bw_intra", "nvls_bw_inter",
-            "p2p_bw_intra", "p2p_bw_inter")
+_NUMERIC = (
+    "n_nodes",
+    "n_ranks",
+    "channels",
+    "bw_intra",
+    "bw_inter",
+    "nvls_channels",
+    "nvls_bw_intra",
+    "nvls_bw_inter",
+    "p2p_bw_intra",
+    "p2p_bw_inter",
+)
 
 
 @dataclass(slots=True)
@@ -257,7 +309,8 @@ def _algorithms(collective: str, _path: str) -> tuple[Algorithm, ...]:
     if not chosen:
         known = sorted({name for algorithm in found for name in algorithm.COLLECTIVES})
         raise InputError(
-            "MW-E310", _("'{name}' is not a collective.").format(name=collective),
+            "MW-E310",
+            _("'{name}' is not a collective.").format(name=collective),
             nearest=did_you_mean(collective, known),
         )
     return chosen
@@ -402,11 +455,20 @@ def comm_graph(cluster: Cluster, group_size: Rows, ranks_per_node: Rows, groups_
     channel = total / channels
     heads, nvls_intra, nvls_inter = _nvls(cluster, ranks, crosses, share)
     return CommGraph(
-        compute_capability=cluster.gpu.compute_capability, cpu_vendor=cluster.cpu_vendor,
+        compute_capability=cluster.gpu.compute_capability,
+        cpu_vendor=cluster.cpu_vendor,
         intra_link="nvlink" if _has_nvlink(cluster) else "pci",
-        n_nodes=nodes, n_ranks=size, channels=channels, bw_intra=channel, bw_inter=channel,
-        nvls_channels=heads, nvls_bw_intra=nvls_intra, nvls_bw_inter=nvls_inter,
-        p2p_bw_intra=inside, p2p_bw_inter=share / ranks, net_latency_us=_plugin_latency_us(cluster),
+        n_nodes=nodes,
+        n_ranks=size,
+        channels=channels,
+        bw_intra=channel,
+        bw_inter=channel,
+        nvls_channels=heads,
+        nvls_bw_intra=nvls_intra,
+        nvls_bw_inter=nvls_inter,
+        p2p_bw_intra=inside,
+        p2p_bw_inter=share / ranks,
+        net_latency_us=_plugin_latency_us(cluster),
     )
 
 
@@ -468,7 +530,7 @@ def ramp_factor(size_bytes: FloatArray, ramp_bytes: FloatArray) -> FloatArray:
     return 1.0 + ramp_bytes / (size_bytes + ramp_bytes)
 
 
-def collective_time_s(  # noqa: PLR0917 - the columns of a call, in the order of its name, message, group
+def collective_time_s(
     collective: str,
     size_bytes: Rows,
     cluster: Cluster,

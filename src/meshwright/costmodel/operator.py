@@ -90,15 +90,36 @@ class Saved:
     logits: bool = False
 
 
-def gemm(name: str, module: str, m: FloatArray | float, n: FloatArray | float, k: FloatArray | float,
-         *, batch: FloatArray | float = 1.0, kernels: tuple[int, int] = (1, 2), causal_ratio: float = 1.0,
-         trainable_weight: bool = True) -> Operator:
+def gemm(
+    name: str,
+    module: str,
+    m: FloatArray | float,
+    n: FloatArray | float,
+    k: FloatArray | float,
+    *,
+    batch: FloatArray | float = 1.0,
+    kernels: tuple[int, int] = (1, 2),
+    causal_ratio: float = 1.0,
+    trainable_weight: bool = True,
+) -> Operator:
     """A GEMM operator: 2 m n k FLOPs a product."""
-    return Operator(name, "gemm", module, kernels, m=m, n=n, k=k, batch=batch, forward_flops=2.0 * batch * m * n * k,
-                    causal_ratio=causal_ratio, trainable_weight=trainable_weight)
+    return Operator(
+        name,
+        "gemm",
+        module,
+        kernels,
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        forward_flops=2.0 * batch * m * n * k,
+        causal_ratio=causal_ratio,
+        trainable_weight=trainable_weight,
+    )
 
 
-def memory(name: str, module: str, forward_bytes: FloatArray, backward_bytes: FloatArray,
-           *, kernels: tuple[int, int] = (1, 1)) -> Operator:
+def memory(
+    name: str, module: str, forward_bytes: FloatArray, backward_bytes: FloatArray, *, kernels: tuple[int, int] = (1, 1)
+) -> Operator:
     """An operator that is bound by HBM traffic."""
     return Operator(name, "memory", module, kernels, forward_bytes=forward_bytes, backward_bytes=backward_bytes)

@@ -27,8 +27,16 @@ def parameter_count(model: ModelSpec) -> int:
 def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
     """Shapes of a whole micro-batch on one rank (tp 1): for counts of the model rather than of a layout."""
     one = np.ones(1)
-    return Shapes(one * micro_batch, one, one, job.seq_len, job.model.hidden_size, job.model.vocab_size,
-                  job.element_bytes, job.attention)
+    return Shapes(
+        one * micro_batch,
+        one,
+        one,
+        job.seq_len,
+        job.model.hidden_size,
+        job.model.vocab_size,
+        job.element_bytes,
+        job.attention,
+    )
 
 
 def forward_flops_per_sequence(job: TrainingJob, *, causal: bool = True) -> float:

@@ -19,21 +19,21 @@ def distinct(columns: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np
     key = np.zeros(len(columns[0]), np.int64)
     cells = 1
     for column in columns:
-        codes, n_values = _dense_codes(column)
+        codes, n_values = dense_codes(column)
         if n_values > 1:
             key = key * n_values + codes
             cells *= n_values
     if cells > _DENSE_LIMIT:
         _values, first, inverse = np.unique(key, return_index=True, return_inverse=True)
         return first, inverse
-    codes, n_values = _dense_codes(key)
+    codes, n_values = dense_codes(key)
     first = np.empty(n_values, np.intp)
     # Written back to front, so that the first row of each combination stays.
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     return first, codes
 
 
-def _dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], int]:
+def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], int]:
     """Codes 0..d-1 of a column's values in increasing order, and d."""
     top = int(column.max(initial=0)) + 1
     if top > _DENSE_LIMIT:

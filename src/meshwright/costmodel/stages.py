@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.specs.layout import STAGE_SPLIT_NAMES
-
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,29 +22,25 @@ def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[
     n_stages = pp * vpp
     if split == "even":
         base, extra = divmod(n_layers, n_stages)
-        if base == 0 or (extra and vpp > 1):
-            return None
-        return (base + 1,) * extra + (base,) * (n_stages - extra)
+        fits = base > 0 and not (extra and vpp > 1)
+        return (base + 1,) * extra + (base,) * (n_stages - extra) if fits else None
     if split == "ends":
         base, extra = divmod(n_layers + 2, n_stages)
-        if extra or n_stages < 2 or base < 2:
-            return None
-        return (base - 1, *(base,) * (n_stages - 2), base - 1)
-    if split in STAGE_SPLIT_NAMES:
-        return None
-    counts = tuple(int(part) if part.isdecimal() else -1 for part in split.split("-"))
-    if vpp > 1 or len(counts) != pp or sum(counts) != n_layers or min(counts) < 1:
-        return None
-    return counts
+        fits = not extra and n_stages > 1 and base > 1
+        return (base - 1, *(base,) * (n_stages - 2), base - 1) if fits else None
+    counts = tuple(int(part) if part.isdecimal() else 0 for part in split.split("-"))
+    fits = vpp == 1 and len(counts) == pp and sum(counts) == n_layers and min(counts) > 0
+    return counts if fits else None
 
 
 @dataclass(frozen=True, slots=True)
 class StageTable:
     """Rank classes of distinct (pp, vpp, split) rows, padded to C classes with multiplicity 0.
 
-    Shapes: ``counts`` (d, C, K) occurrences of each part (prologue, layer groups..., epilogue) on a rank of the
-    class; ``multiplicity`` and ``first_rank`` (d, C); ``first_chunk`` / ``last_chunk`` (d, K): what the very first
-    and last virtual stage hold beyond a regular chunk (interleaved only; zero otherwise).
+    Shapes: ``counts`` (C, K, d) occurrences of each part (prologue, layer groups..., epilogue) on a rank of the
+    class; ``multiplicity`` and ``first_rank`` (C, d); ``first_chunk`` / ``last_chunk`` (K, d): what the very first
+    and last virtual stage hold beyond a regular chunk (interleaved only; zero otherwise). Rows come last, so that a
+    class or a part of all rows lies together in memory.
     """
 
     counts: FloatArray
@@ -62,18 +56,18 @@ def stage_table(keys: list[tuple[int, int, str]], group_repeats: tuple[int, ...]
     n_classes = max((len(row[0]) for row in rows), default=1)
     n_parts = len(group_repeats) + 2
     table = StageTable(
-        counts=np.zeros((len(rows), n_classes, n_parts)),
-        multiplicity=np.zeros((len(rows), n_classes), np.int32),
-        first_rank=np.zeros((len(rows), n_classes), np.int32),
-        first_chunk=np.zeros((len(rows), n_parts)),
-        last_chunk=np.zeros((len(rows), n_parts)),
+        counts=np.zeros((n_classes, n_parts, len(rows))),
+        multiplicity=np.zeros((n_classes, len(rows)), np.int32),
+        first_rank=np.zeros((n_classes, len(rows)), np.int32),
+        first_chunk=np.zeros((n_parts, len(rows))),
+        last_chunk=np.zeros((n_parts, len(rows))),
     )
     for i, (classes, first, last) in enumerate(rows):
         for j, (parts, multiplicity, rank) in enumerate(classes):
-            table.counts[i, j] = parts
-            table.multiplicity[i, j] = multiplicity
-            table.first_rank[i, j] = rank
-        table.first_chunk[i], table.last_chunk[i] = first, last
+            table.counts[j, :, i] = parts
+            table.multiplicity[j, i] = multiplicity
+            table.first_rank[j, i] = rank
+        table.first_chunk[:, i], table.last_chunk[:, i] = first, last
     return table
 
 
@@ -81,9 +75,9 @@ Parts = tuple[float, ...]
 
 
 @functools.lru_cache(maxsize=65536)
-def _classes(pp: int, vpp: int, split: str, repeats: tuple[int, ...]) -> tuple[
-    tuple[tuple[Parts, int, int], ...], Parts, Parts
-]:
+def _classes(
+    pp: int, vpp: int, split: str, repeats: tuple[int, ...]
+) -> tuple[tuple[tuple[Parts, int, int], ...], Parts, Parts]:
     chunks = chunk_parts(pp, vpp, split, repeats)
     ranks = [tuple(np.sum(chunks[rank::pp], axis=0)) for rank in range(pp)]
     classes: list[tuple[Parts, int, int]] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.specs.estimate import EstimateBatch
+from meshwright.costmodel.step import Scores
 from meshwright.specs.layout import LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ def nobody() -> Candidates:
     return Candidates(empty, np.empty(0), np.empty(0), empty, np.empty((0, 4), np.int64))
 
 
-def candidates(rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch, keep: IndexArray) -> Candidates:
+def candidates(rows: IndexArray, layouts: LayoutBatch, scores: Scores, keep: IndexArray) -> Candidates:
     """The positions ``keep`` of a scored chunk, whose row numbers in the space are ``rows``."""
     features = sum((
         (column[keep] != off).astype(np.int64)
@@ -68,7 +68,7 @@ def candidates(rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch,
                             (layouts.recompute, 0), (layouts.rank_order, 0))
     ), np.zeros(len(keep), np.int64))
     family = np.stack([layouts.dp[keep], layouts.tp[keep], layouts.pp[keep], layouts.micro_batch[keep]], axis=1)
-    return Candidates(rows[keep], estimates.step_time_s[keep], estimates.peak_reserved_bytes[keep],
+    return Candidates(rows[keep], scores.step_time_s[keep], scores.peak_reserved_bytes[keep],
                       features, family.astype(np.int64))
 
 
@@ -83,18 +83,18 @@ class Best:
     size: int
     found: Candidates = field(default_factory=nobody)
 
-    def offer(self, rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch, wanted: BoolArray) -> None:
+    def offer(self, rows: IndexArray, layouts: LayoutBatch, scores: Scores, wanted: BoolArray) -> None:
         """Take in the ``wanted`` rows of a scored chunk."""
         full = len(self.found) >= self.size
-        keep = np.flatnonzero(wanted & (estimates.step_time_s <= self.found.step_time_s[-1]) if full else wanted)
+        keep = np.flatnonzero(wanted & (scores.step_time_s <= self.found.step_time_s[-1]) if full else wanted)
         if not len(keep):
             return
-        time = estimates.step_time_s[keep]
+        time = scores.step_time_s[keep]
         limit = 16 * self.size
         while True:
             # Most rows are far from the best: look at the fastest few, and at more only if too many were variants.
             few = keep if len(keep) <= limit else keep[time <= np.partition(time, limit)[limit]]
-            best = _undominated(self.found.join(candidates(rows, layouts, estimates, few)))
+            best = _undominated(self.found.join(candidates(rows, layouts, scores, few)))
             if len(few) == len(keep) or len(best) >= self.size:
                 self.found = best.take(slice(0, self.size))
                 return
@@ -136,19 +136,19 @@ class Front:
     saving_ratio: float = WORTH_SAVING_RATIO
     found: Candidates = field(default_factory=nobody)
 
-    def offer(self, rows: IndexArray, layouts: LayoutBatch, estimates: EstimateBatch) -> None:
-        """Take in a scored chunk."""
-        time, peak = estimates.step_time_s, estimates.peak_reserved_bytes
+    def offer(self, rows: IndexArray, layouts: LayoutBatch, scores: Scores, wanted: BoolArray) -> None:
+        """Take in the ``wanted`` rows of a scored chunk."""
+        time, peak = scores.step_time_s, scores.peak_reserved_bytes
         if len(self.found):
             # What the front already has at this time or earlier: beaten rows leave before anything is sorted.
             at = np.searchsorted(self.found.step_time_s, time, side="right")
             least = np.concatenate([[np.inf], self.found.peak_bytes])[at]
-            keep = np.flatnonzero(peak < least)
+            keep = np.flatnonzero(wanted & (peak < least))
         else:
-            keep = np.arange(len(time))
+            keep = np.flatnonzero(wanted)
         keep = keep[_front(time[keep], peak[keep], keep)]
         if len(keep):
-            pool = self.found.join(candidates(rows, layouts, estimates, keep))
+            pool = self.found.join(candidates(rows, layouts, scores, keep))
             self.found = pool.take(_front(pool.step_time_s, pool.peak_bytes, pool.row))
 
     def shown(self) -> Candidates:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.costmodel import legal, score
+from meshwright.costmodel.memory import capacity_bytes
 from meshwright.plan.pareto import Best, Candidates, Front
 from meshwright.plan.space import Space, space
 from meshwright.specs.constants import Constants
@@ -60,6 +61,7 @@ class _Search:
     cluster: Cluster
     constants: Constants
     budget_bytes: float
+    roomy_bytes: float
     best: Best
     tight: Best
     front: Front = field(default_factory=Front)
@@ -72,36 +74,36 @@ class _Search:
     first_incumbent_s: float | None = None
 
     def take(self, rows: IndexArray, layouts: LayoutBatch, *, count: bool) -> None:
-        """Put one chunk through rules, memory and cost model; ``count`` is off for rows that come again."""
+        """Put one chunk through rules, cost model and memory; ``count`` is off for rows that come again."""
         ok, rejected = _lawful(self.job, self.cluster, layouts)
+        visited = len(rows)
         if not ok.all():
             rows, layouts = rows[ok], layouts.take(ok)
-        peak = memory_peak_bytes(self.job, self.cluster, layouts, self.constants)
-        if len(peak) and peak.min() < self.nearest_peak_bytes:
-            nearest = int(peak.argmin())
-            self.nearest_row, self.nearest_peak_bytes = int(rows[nearest]), float(peak[nearest])
-        room = peak <= self.budget_bytes
-        too_large = len(rows) - int(room.sum())
-        if too_large:
-            rows, layouts = rows[room], layouts.take(room)
-        if len(rows):
-            self._score(rows, layouts)
+        room = self._score(rows, layouts) if len(rows) else ok[:0]
         if count:
-            self.visited += int(ok.size)
-            self.searched += len(rows)
-            for rule, number in (rejected | {MEMORY_RULE: too_large}).items():
+            self.visited += visited
+            self.searched += int(np.count_nonzero(room))
+            for rule, number in (rejected | {MEMORY_RULE: int(np.count_nonzero(~room))}).items():
                 if number:
                     self.rejected[rule] = self.rejected.get(rule, 0) + number
 
-    def _score(self, rows: IndexArray, layouts: LayoutBatch) -> None:
-        estimates = evaluate(self.job, self.cluster, layouts, self.constants)
-        roomy = estimates.peak_reserved_bytes <= self.budget_bytes
-        self.best.offer(rows, layouts, estimates, roomy)
-        if not len(self.best.found):
-            self.tight.offer(rows, layouts, estimates, ~roomy)
-        self.front.offer(rows, layouts, estimates)
-        if self.first_incumbent_s is None:
-            self.first_incumbent_s = time.perf_counter() - self.started_s
+    def _score(self, rows: IndexArray, layouts: LayoutBatch) -> BoolArray:
+        """Offer a chunk of legal rows to the best and the front; returns which of them fit."""
+        scores = score(self.job, self.cluster, layouts, self.constants, self.budget_bytes)
+        peak = scores.peak_allocated_bytes
+        room = peak <= self.budget_bytes
+        nearest = int(peak.argmin())
+        if peak[nearest] < self.nearest_peak_bytes:
+            self.nearest_row, self.nearest_peak_bytes = int(rows[nearest]), float(peak[nearest])
+        if room.any():
+            roomy = scores.peak_reserved_bytes <= self.roomy_bytes
+            self.best.offer(rows, layouts, scores, roomy)
+            if not len(self.best.found):
+                self.tight.offer(rows, layouts, scores, room & ~roomy)
+            self.front.offer(rows, layouts, scores, room)
+            if self.first_incumbent_s is None:
+                self.first_incumbent_s = time.perf_counter() - self.started_s
+        return room
 
     def progress(self, total: int) -> Progress:
         elapsed_s = time.perf_counter() - self.started_s
@@ -125,7 +127,7 @@ def _lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[B
 
 def budget_bytes(cluster: Cluster, constants: Constants, max_memory_bytes: float | None = None) -> float:
     """What one GPU may hold: its usable memory, or less where ``max_memory_bytes`` says so."""
-    usable = cluster.gpu.memory_bytes * constants.get("usable_memory_ratio")
+    usable = capacity_bytes(cluster, constants)
     return usable if max_memory_bytes is None else min(usable, max_memory_bytes)
 
 
@@ -147,7 +149,10 @@ def search(
     """
     whole = space(job, cluster, fix)
     kept = max(top, 1) * _KEPT_PER_SHOWN
-    state = _Search(job, cluster, constants, budget_bytes(cluster, constants, max_memory_bytes), Best(kept), Best(kept))
+    budget = budget_bytes(cluster, constants, max_memory_bytes)
+    # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.
+    roomy = min(budget, capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio")))
+    state = _Search(job, cluster, constants, budget, roomy, Best(kept), Best(kept))
     interrupted = False
     try:
         promising = whole.promising(FIRST_ROWS)

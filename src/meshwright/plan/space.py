@@ -1,8 +1,8 @@
 """The space of layouts: every way to cut a job over the GPUs of a cluster, as rows made on demand.
 
 A *cell* is one choice of (dp, tp, pp, vpp, schedule, split, micro-batch); each cell holds the cheap choices (sp,
-zero_stage, rank_order, recompute). Cells are tried against the cost model's rules once, in their plainest form. A cell that
-breaks a rule there keeps a single row, so that it is counted under that rule, and is not multiplied out.
+zero_stage, rank_order, recompute). Cells are tried against the cost model's rules once, in their plainest form. A
+cell that breaks a rule there keeps a single row, so that it is counted under that rule, and is not multiplied out.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def divisors(n: int) -> list[int]:
 class Space:
     """A space of ``len(space)`` rows; ``rows`` makes any range of them.
 
-    ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the radices
-    ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices. ``cell_ok`` is False for cells that are kept for counting.
+    ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the
+    radices ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices. ``cell_ok`` is False for cells
+    that are kept for counting.
     """
 
     cells: LayoutBatch

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-
 from meshwright.specs.fact import Label, Noun
 
 
@@ -72,8 +70,8 @@ class Constants:
 
     def replace(self, values: Mapping[str, float]) -> Constants:
         """The same constants with other values (for fitting and sensitivities)."""
-        changed = {name: c.model_copy(update={"value": values[name]}) if name in values else c
-                   for name, c in self.by_name.items()}
+        changed = {
+            name: c.model_copy(update={"value": values[name]}) if name in values else c
+            for name, c in self.by_name.items()
+        }
         return Constants(changed, self.interval)
-
-

@@ -16,8 +16,21 @@ FloatArray = npt.NDArray[np.float64]
 
 #: The terms of a step on the critical path; communication is its exposed part. They sum to the step time.
 BREAKDOWN_TERMS = (
-    "forward", "backward", "recompute", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "launch",
-    "contention", "optimizer", "data", "checkpoint", "straggler",
+    "forward",
+    "backward",
+    "recompute",
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "pp_comm",
+    "dp_comm",
+    "bubble",
+    "launch",
+    "contention",
+    "optimizer",
+    "data",
+    "checkpoint",
+    "straggler",
 )
 #: The classes of device memory; they sum to the peak of the worst rank in its worst phase.
 MEMORY_CLASSES = ("weights", "gradients", "optimizer", "activations", "logits", "gather", "buffers", "context")

@@ -110,6 +110,7 @@ _RESULTS = {
     "interrupted": Term("result", None, N_(
         "Whether the search was stopped early; the layouts are then the best of those that were visited."
     )),
+    "memory": Term("result", None, N_("What fills the device memory of the worst rank, and whether it fits.")),
     "peak_allocated_bytes": Term("result", "bytes", N_(
         "Most device memory that tensors and libraries hold at once on the worst rank."
     )),
@@ -208,12 +209,17 @@ _JOB = {
     "overlap_param_gather": Term("job", None, N_(
         "Whether updated weights are gathered while the next forward already runs."
     )),
+    "gradient_accumulation_fusion": Term("job", None, N_(
+        "Whether weight-gradient products add into the gradient buffer themselves instead of in a pass of their own."
+    )),
     "cuda_graphs": Term("job", None, N_(
         "Whether kernels are launched as one graph, so that the CPU is never the bottleneck."
     )),
     "straggler_ratio": Term("job", None, N_("By how much the slowest rank is slower than the others.")),
 }
 _CLUSTER = {
+    "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
+    "fabric": Term("cluster", None, N_("Number and kind of the network adapters of one server.")),
     "gpu": Term("cluster", None, N_("The accelerator; `mw catalog gpu` lists those that are known.")),
     "nic": Term("cluster", None, N_("The network adapter; `mw catalog nic` lists those that are known.")),
     "n_nodes": Term("cluster", None, N_("Servers of the cluster.")),
@@ -227,7 +233,7 @@ _CLUSTER = {
     "cpu_vendor": Term("cluster", None, N_("Maker of the host CPUs; decides some of the collectives' tuning.")),
 }
 
-#: Every name but error codes and ``optimizer``'s second meaning; memory classes that share a term's name are below it.
+#: Every name but error codes. ``optimizer`` and ``recompute`` name a term here; their other meanings are below.
 GLOSSARY: Mapping[str, Term] = _RESULTS | _PHASES | _MEMORY | _LAYOUT | _JOB | _CLUSTER | _TERMS
 #: A name that means something else inside ``memory.by`` or ``layout``.
 MEMORY_TERMS: Mapping[str, Term] = _MEMORY
@@ -240,6 +246,13 @@ LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items()
 
 #: Error codes: what each means; the message itself says what was wrong and what is nearest.
 ERRORS: Mapping[str, str] = {
+    "MW-E100": N_("There is no such command."),
+    "MW-E101": N_("An option does not exist."),
+    "MW-E102": N_("An argument or an option's value is missing."),
+    "MW-E103": N_("An option has a value that it does not take."),
+    "MW-E104": N_("A flag was given more than once."),
+    "MW-E105": N_("A word on the command line belongs to no option."),
+    "MW-E106": N_("Meshwright does not speak this language."),
     "MW-E110": N_("A text is not a number with a unit."),
     "MW-E111": N_("A number has no unit where one is needed."),
     "MW-E112": N_("The unit is not one of this kind of quantity."),
@@ -254,6 +267,37 @@ ERRORS: Mapping[str, str] = {
     "MW-E150": N_("A change is not path=value."),
     "MW-E151": N_("A change names something that cannot be set."),
     "MW-E152": N_("A change has a value that its field does not take."),
+    "MW-E160": N_("A pipeline schedule does not exist."),
+    "MW-E161": N_("A schedule cannot run this number of micro-batches, ranks and chunks."),
+    "MW-E162": N_("An order of forwards and backwards waits for itself."),
+    "MW-E201": N_("A name is not in the catalog."),
+    "MW-E202": N_("A kind of catalog entry does not exist."),
+    "MW-E203": N_("A catalog file cannot be read."),
+    "MW-E204": N_("A catalog value has no source or no label."),
+    "MW-E205": N_("A catalog file has a field that is unknown or wrong."),
+    "MW-E206": N_("A catalog file lacks fields."),
+    "MW-E207": N_("A peak counts 2:4 sparsity; only dense peaks are stored."),
+    "MW-E208": N_("A size of a model is not a whole number above zero."),
+    "MW-E209": N_("Sizes of a model do not divide each other."),
+    "MW-E210": N_("A text does not describe a cluster."),
+    "MW-E211": N_("The GPUs are no whole number of nodes."),
+    "MW-E212": N_("The GPUs do not fit the nodes."),
+    "MW-E213": N_("A network is not understood."),
+    "MW-E214": N_("An oversubscription is less than 1:1."),
+    "MW-E215": N_("A count of a cluster is not a whole number above zero."),
+    "MW-E216": N_("A cluster file is missing or has wrong fields."),
+    "MW-E220": N_("A model file does not exist or cannot be read."),
+    "MW-E221": N_("A directory holds no config.json."),
+    "MW-E222": N_("A model file is empty."),
+    "MW-E223": N_("A model file is not JSON."),
+    "MW-E224": N_("A model file holds something else than fields."),
+    "MW-E225": N_("The architecture of a model is not known."),
+    "MW-E226": N_("A model has a part that cannot be described."),
+    "MW-E227": N_("A model file is not a text."),
+    "MW-E228": N_("This kind of file is not read as a model."),
+    "MW-E301": N_("A model names a kind of block that does not exist."),
+    "MW-E310": N_("A collective does not exist."),
+    "MW-E390": N_("Fitting needs the extra fit."),
     "MW-E401": N_("No model was given."),
     "MW-E402": N_("No cluster was given."),
     "MW-E403": N_("A count is below one."),
@@ -273,5 +317,4 @@ ERRORS: Mapping[str, str] = {
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),
     "MW-E431": N_("A measured file lacks columns or holds no rows."),
-    "MW-E301": N_("A model names a kind of block that does not exist."),
 }

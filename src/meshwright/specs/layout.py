@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -69,12 +69,16 @@ def parse_layout(text: str, *, where: str = "--layout") -> dict[str, Any]:
         key = _SYNONYMS.get(key, key)
         if key not in Layout.model_fields:
             raise InputError(
-                "MW-E130", _("'{key}' is not a layout key.").format(key=key), where=where,
+                "MW-E130",
+                _("'{key}' is not a layout key.").format(key=key),
+                where=where,
                 nearest=did_you_mean(key, Layout.model_fields, show=20),
             )
         if not equals or not value:
             raise InputError(
-                "MW-E131", _("'{part}' is not key=value.").format(part=part), where=where,
+                "MW-E131",
+                _("'{part}' is not key=value.").format(part=part),
+                where=where,
                 nearest=_("Write it like '{example}'.").format(example=f"{key}=4"),
             )
         values[key] = _parse_value(key, value, where)
@@ -90,22 +94,38 @@ def _parse_value(key: str, value: str, where: str) -> Any:
     if key in ("schedule", "rank_order"):
         return value
     if key == "sp":
-        words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+        words = {
+            "true": True,
+            "yes": True,
+            "1": True,
+            "on": True,
+            "false": False,
+            "no": False,
+            "0": False,
+            "off": False,
+        }
         if value.lower() not in words:
             raise InputError(
-                "MW-E132", _("'{value}' is not true or false.").format(value=value), where=place,
+                "MW-E132",
+                _("'{value}' is not true or false.").format(value=value),
+                where=place,
                 nearest=did_you_mean(value, ("true", "false")),
             )
         return words[value.lower()]
     if not re.fullmatch(r"[+-]?\d+", value) or int(value) < (0 if key == "zero_stage" else 1):
         raise InputError(
-            "MW-E132", _("'{value}' is not a whole number of at least {least}.").format(
-                value=value, least=0 if key == "zero_stage" else 1),
-            where=place, nearest=_("Write it like '{example}'.").format(example=f"{key}=1"),
+            "MW-E132",
+            _("'{value}' is not a whole number of at least {least}.").format(
+                value=value, least=0 if key == "zero_stage" else 1
+            ),
+            where=place,
+            nearest=_("Write it like '{example}'.").format(example=f"{key}=1"),
         )
     if key == "zero_stage" and int(value) > 1:
         raise InputError(
-            "MW-E133", _("ZeRO stage {value} is not modelled yet.").format(value=value), where=place,
+            "MW-E133",
+            _("ZeRO stage {value} is not modelled yet.").format(value=value),
+            where=place,
             nearest=_("Stages 0 and 1 are."),
         )
     return int(value)
@@ -119,7 +139,9 @@ def recompute_mask(text: str, *, where: str = "recompute") -> int:
     for module in text.split("+"):
         if module not in RECOMPUTE_BITS:
             raise InputError(
-                "MW-E134", _("'{module}' cannot be recomputed.").format(module=module), where=where,
+                "MW-E134",
+                _("'{module}' cannot be recomputed.").format(module=module),
+                where=where,
                 nearest=did_you_mean(module, (*RECOMPUTE_NAMES, *RECOMPUTE_MODULES), show=20),
             )
         mask |= RECOMPUTE_BITS[module]
@@ -164,14 +186,17 @@ class LayoutBatch:
         """The rows of ``index`` (positions, slice or boolean mask)."""
         return LayoutBatch(
             **{name: getattr(self, name)[index] for name in COLUMNS},
-            schedules=self.schedules, stage_splits=self.stage_splits, rank_orders=self.rank_orders,
+            schedules=self.schedules,
+            stage_splits=self.stage_splits,
+            rank_orders=self.rank_orders,
         )
 
     def row(self, i: int) -> Layout:
         """Row ``i`` as a Layout."""
         values: dict[str, Any] = {name: int(getattr(self, name)[i]) for name in COLUMNS}
         return Layout(
-            **values | {
+            **values
+            | {
                 "sp": bool(values["sp"]),
                 "schedule": self.schedules[values["schedule"]],
                 "stage_split": self.stage_splits[values["stage_split"]],
@@ -193,7 +218,9 @@ class LayoutBatch:
             "rank_order": [orders.index(row.rank_order) for row in rows],
             "recompute": [recompute_mask(row.recompute) for row in rows],
         }
-        columns = {name: np.array(codes.get(name) or [int(getattr(row, name)) for row in rows], np.int32) for name in COLUMNS}
+        columns = {
+            name: np.array(codes.get(name) or [int(getattr(row, name)) for row in rows], np.int32) for name in COLUMNS
+        }
         return cls(**columns, schedules=schedules, stage_splits=splits, rank_orders=orders)
 
 

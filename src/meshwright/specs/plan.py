@@ -10,7 +10,7 @@ from meshwright.specs.fact import Noun
 
 
 class Change(Noun):
-    """A path on the job, cluster or layout and its new value: ``layout.tp`` -> ``4``, ``cluster.nics_per_node`` -> 8."""
+    """A path on job, cluster or layout and its new value: ``layout.tp`` -> ``4``, ``cluster.nics_per_node`` -> 8."""
 
     path: str
     value: Any

@@ -1,0 +1,1 @@
+"""Timelines: one step replayed task by task, and its picture for Perfetto."""

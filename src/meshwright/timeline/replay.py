@@ -147,7 +147,7 @@ def _plan(times: PipelineTimes, rank: int, tasks: list[Task]) -> list[tuple[int,
 def _deadlock(rank: int, task: Task) -> InputError:
     return InputError(
         "MW-E162",
-        _("The order deadlocks: rank {rank} waits for ever to run the {phase} of micro-batch {i}, chunk {chunk}.").format(
+        _("The order deadlocks: rank {rank} waits for ever for the {phase} of micro-batch {i}, chunk {chunk}.").format(
             rank=rank, phase=task.phase, i=task.micro_batch, chunk=task.chunk
         ),
         where="schedule",

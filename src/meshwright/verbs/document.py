@@ -19,7 +19,7 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
 from meshwright.specs.model import ModelSpec
-from meshwright.specs.plan import Plan
+from meshwright.specs.plan import Assumed, Plan
 from meshwright.specs.report import EstimateReport
 
 VERSION = 1
@@ -39,7 +39,8 @@ def document(verb: str, result: BaseModel) -> dict[str, Any]:
 
     Numbers that JSON cannot hold (infinite, not a number) become null.
     """
-    fields = result.model_dump(mode="json")
+    # Through text: in Python objects pydantic leaves infinities as they are.
+    fields = json.loads(result.model_dump_json())
     if isinstance(result, EstimateReport):
         fields = fields.pop("estimate") | fields
     if isinstance(result, Plan) and not result.layouts:
@@ -154,6 +155,7 @@ class Picked(NamedTuple):
     cluster: Cluster
     layout: Layout
     estimate: Mapping[str, Any]
+    assumed: dict[str, Assumed]
 
 
 def pick(path: Path, number: int = 1) -> Picked:
@@ -172,8 +174,10 @@ def pick(path: Path, number: int = 1) -> Picked:
         )
     try:
         job, cluster = _reread(plan["model"], plan["cluster"], plan["job"])
-        return Picked(job, cluster, Layout.model_validate(layouts[number - 1]["layout"]), layouts[number - 1])
-    except (ValidationError, KeyError, TypeError) as error:
+        assumed = {name: Assumed.model_validate(said) for name, said in plan["assumed"].items()}
+        chosen = layouts[number - 1]
+        return Picked(job, cluster, Layout.model_validate(chosen["layout"]), chosen, assumed)
+    except (ValidationError, KeyError, TypeError, AttributeError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise _not_a_plan(path, reason) from None
 

@@ -22,7 +22,7 @@ from meshwright.specs.request import EstimateRequest, JobRequest
 from meshwright.verbs.command import command, layout_text, written
 from meshwright.verbs.document import check_writable, describe, pick, render, write_whole
 from meshwright.verbs.plan import training_time_s
-from meshwright.verbs.resolve import Resolved, constants, resolve
+from meshwright.verbs.resolve import Resolved, constants, resolve, still_assumed
 
 #: Request fields that a plan file already answers.
 _SAID_BY_PLAN = tuple(name for name in JobRequest.model_fields if name != "set")
@@ -69,9 +69,11 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
     assert request.plan is not None
     picked = pick(request.plan, request.pick)
     case = Case(picked.job, picked.cluster, picked.layout)
+    assumed = picked.assumed
     for text in request.set:
-        case = apply(parse_change(text), case)
-    return Resolved(case.job, case.cluster, constants(), {}), case.layout
+        change = parse_change(text)
+        case, assumed = apply(change, case), still_assumed(assumed, change)
+    return Resolved(case.job, case.cluster, constants(), assumed), case.layout
 
 
 def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:

@@ -53,8 +53,8 @@ def plan(
     if request.out is not None:
         write_whole(request.out, render("plan", answer))
     if timeline is not None and answer.layouts:
-        case = Case(resolved.job, resolved.cluster, answer.layouts[answer.chosen].layout)
-        write_timeline(case, resolved.constants, timeline)
+        chosen = answer.layouts[answer.chosen]
+        write_timeline(Case(resolved.job, resolved.cluster, chosen.layout), resolved.constants, chosen, timeline)
     return answer
 
 

@@ -73,10 +73,15 @@ def resolve(request: JobRequest) -> Resolved:
                 nearest=_("Use --fix for a plan and --layout for an estimate."),
             )
         case = apply(change, case)
-        # What was set is no longer assumed.
-        assumed.pop(change.path.split(".")[1], None)
-        assumed = {name: a for name, a in assumed.items() if not (a.alternative and a.alternative.path == change.path)}
+        assumed = still_assumed(assumed, change)
     return Resolved(case.job, case.cluster, constants(), assumed)
+
+
+def still_assumed(assumed: dict[str, Assumed], change: Change) -> dict[str, Assumed]:
+    """The assumptions that are left after ``change``: what was set is no longer assumed."""
+    name_set = change.path.split(".")[1]
+    return {name: assumption for name, assumption in assumed.items()
+            if name != name_set and (assumption.alternative is None or assumption.alternative.path != change.path)}
 
 
 def constants() -> Constants:

@@ -10,8 +10,9 @@ from meshwright.costmodel.nccl import SIMPLE, CommGraph
 
 
 def graph(nodes: int, ranks_per_node: int, inter: float) -> CommGraph:
-    return CommGraph(90, "intel", "nvlink", nodes, nodes * ranks_per_node, 8, 48.0, 48.0, p2p_bw_intra=370.0,
-                     p2p_bw_inter=inter)
+    return CommGraph(
+        90, "intel", "nvlink", nodes, nodes * ranks_per_node, 8, 48.0, 48.0, p2p_bw_intra=370.0, p2p_bw_inter=inter
+    )
 
 
 def test_inside_a_node_all_but_the_own_part_crosses_the_link() -> None:

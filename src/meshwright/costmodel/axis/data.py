@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -40,8 +41,8 @@ def sends(job: TrainingJob, layouts: LayoutBatch, parameters: FloatArray) -> tup
     Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter of the gradients and an all-gather of
     the updated weights: the same volume in all.
     """
-    backward = "backward" if job.overlap_grad_reduce else None
-    forward = "forward" if job.overlap_param_gather else None
+    backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
+    forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
     return [
         Traffic(NAME, "all_reduce", job.grad_bytes * parameters, 1, "step", backward),
         Traffic(NAME, "reduce_scatter", job.grad_bytes * parameters, 1, "step", backward),

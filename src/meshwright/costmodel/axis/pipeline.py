@@ -35,7 +35,9 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
             unknown |= rows
         else:
             unfit |= rows & ~known[name].legal(layouts.pp, layouts.vpp, n_micro_batches)
-    bad_orders = [code for code, order in enumerate(layouts.rank_orders) if sorted(order.split("-")) != ["dp", "pp", "tp"]]
+    bad_orders = [
+        code for code, order in enumerate(layouts.rank_orders) if sorted(order.split("-")) != ["dp", "pp", "tp"]
+    ]
     return {
         "split_fits": ~split_fits(job.model.n_layers, layouts),
         "schedule_fits": unfit,

@@ -52,7 +52,9 @@ def kind(block: BlockSpec) -> BlockKind:
     known = kinds()
     if block.kind not in known:
         raise InputError(
-            "MW-E301", _("unknown block kind '{kind}'.").format(kind=block.kind), where="model",
+            "MW-E301",
+            _("unknown block kind '{kind}'.").format(kind=block.kind),
+            where="model",
             nearest=did_you_mean(block.kind, known),
         )
     return known[block.kind]

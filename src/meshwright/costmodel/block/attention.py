@@ -56,8 +56,15 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
     found.append(gemm("attention_output", "attention", shapes.tokens, shapes.hidden_size, q_width, kernels=(1, 2)))
     residual = shapes.outer_tokens * shapes.hidden_size
     mask = 1 if block.options.get("dropout") else 0
-    found.append(memory("attention_residual", "attention", residual * (3 * element + mask),
-                        residual * ((2 * element + mask) if mask else 0), kernels=(2, 1)))
+    found.append(
+        memory(
+            "attention_residual",
+            "attention",
+            residual * (3 * element + mask),
+            residual * ((2 * element + mask) if mask else 0),
+            kernels=(2, 1),
+        )
+    )
     return found
 
 
@@ -71,9 +78,16 @@ def _core(block: BlockSpec, shapes: Shapes) -> list[Operator]:
         square = 4.0 * shapes.tokens * shapes.seq_len * local_heads * head_dim
         return [
             Operator(
-                "flash_attention", "attention", "core_attention", (1, 3), forward_flops=square * CAUSAL_RATIO,
-                causal_ratio=1.0, forward_bytes=2 * q_bytes + 2 * kv_bytes, backward_bytes=4 * q_bytes + 4 * kv_bytes,
-                head_dim=head_dim, trainable_weight=False,
+                "flash_attention",
+                "attention",
+                "core_attention",
+                (1, 3),
+                forward_flops=square * CAUSAL_RATIO,
+                causal_ratio=1.0,
+                forward_bytes=2 * q_bytes + 2 * kv_bytes,
+                backward_bytes=4 * q_bytes + 4 * kv_bytes,
+                head_dim=head_dim,
+                trainable_weight=False,
             )
         ]
     batch = shapes.micro_batch * local_heads
@@ -82,16 +96,37 @@ def _core(block: BlockSpec, shapes: Shapes) -> list[Operator]:
     bias = element if block.options.get("alibi") else 0
     dropout = bool(block.options.get("dropout"))
     found = [
-        gemm("attention_scores", "core_attention", shapes.seq_len, shapes.seq_len, head_dim, batch=batch,
-             kernels=(2, 2), causal_ratio=CAUSAL_RATIO, trainable_weight=False),
+        gemm(
+            "attention_scores",
+            "core_attention",
+            shapes.seq_len,
+            shapes.seq_len,
+            head_dim,
+            batch=batch,
+            kernels=(2, 2),
+            causal_ratio=CAUSAL_RATIO,
+            trainable_weight=False,
+        ),
         # Megatron's fused scale-mask-softmax reads the scores once and writes the probabilities once.
         memory("softmax", "core_attention", (2.0 * element + bias) * scores, 3.0 * element * scores),
     ]
     if dropout:
-        found.append(memory("attention_dropout", "core_attention", (2.0 * element + 1) * scores,
-                            (2.0 * element + 1) * scores))
-    found.append(gemm("attention_values", "core_attention", shapes.seq_len, head_dim, shapes.seq_len, batch=batch,
-                      kernels=(2, 2), causal_ratio=CAUSAL_RATIO, trainable_weight=False))
+        found.append(
+            memory("attention_dropout", "core_attention", (2.0 * element + 1) * scores, (2.0 * element + 1) * scores)
+        )
+    found.append(
+        gemm(
+            "attention_values",
+            "core_attention",
+            shapes.seq_len,
+            head_dim,
+            shapes.seq_len,
+            batch=batch,
+            kernels=(2, 2),
+            causal_ratio=CAUSAL_RATIO,
+            trainable_weight=False,
+        )
+    )
     return found
 
 

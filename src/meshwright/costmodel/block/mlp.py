@@ -43,8 +43,13 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
         gemm("mlp_up", "mlp", shapes.tokens, up * width, model.hidden_size, kernels=(1, 2)),
         memory("mlp_activation", "mlp", (up + 1) * activation, (2 * up + 1) * activation),
         gemm("mlp_down", "mlp", shapes.tokens, model.hidden_size, width, kernels=(1, 2)),
-        memory("mlp_residual", "mlp", residual * (3 * element + mask),
-               residual * ((2 * element + mask) if mask else 0), kernels=(2, 1)),
+        memory(
+            "mlp_residual",
+            "mlp",
+            residual * (3 * element + mask),
+            residual * ((2 * element + mask) if mask else 0),
+            kernels=(2, 1),
+        ),
     ]
 
 

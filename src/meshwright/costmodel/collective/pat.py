@@ -19,8 +19,6 @@ def cost(
 ) -> tuple[FloatArray | float, FloatArray]:
     """(latency_us, bandwidth_gbps), (n,). Source: NCCL 2.30.7 src/graph/tuning.cc ncclTopoTuneModel."""
     latency_us = (
-        graph.base_us(NAME, protocol)
-        + graph.log2_nodes * graph.net_hop_us(NAME, protocol) / 3.5
-        + graph.n_ranks * 2.8
+        graph.base_us(NAME, protocol) + graph.log2_nodes * graph.net_hop_us(NAME, protocol) / 3.5 + graph.n_ranks * 2.8
     )
     return latency_us, 0.75 * graph.channels * graph.channel_gbps

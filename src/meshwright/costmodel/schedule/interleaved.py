@@ -31,12 +31,14 @@ def legal(pp: Ints, vpp: Ints, n_micro_batches: Ints) -> npt.NDArray[np.bool_]:
 
 def _warm_up(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:
     ranks = np.asarray(pp, np.int64)
-    return np.minimum(2 * (ranks - 1 - rank) + (np.asarray(vpp) - 1) * ranks, np.asarray(n_micro_batches) * vpp)
+    warm = 2 * (ranks - 1 - rank) + (np.asarray(vpp) - 1) * ranks
+    return np.asarray(np.minimum(warm, np.asarray(n_micro_batches) * vpp))
 
 
 def in_flight(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:
     """Chunks at the peak: the warm-up and the one that is turning; (vpp + 1) pp - 1 on rank 0 once m > pp."""
-    return np.minimum(_warm_up(pp, vpp, n_micro_batches, rank) + 1, np.asarray(n_micro_batches, np.int64) * vpp)
+    peak = np.minimum(_warm_up(pp, vpp, n_micro_batches, rank) + 1, np.asarray(n_micro_batches, np.int64) * vpp)
+    return np.asarray(peak)
 
 
 def order(rank: int, pp: int, vpp: int, n_micro_batches: int) -> list[Task]:
@@ -63,14 +65,18 @@ def pipeline_time_s(profile: PipelineProfile) -> FloatArray:
     total_forward = (ranks * profile.forward_s).sum(axis=1)
     total_backward = (ranks * profile.backward_s).sum(axis=1)
     time = interleaved_time_s(
-        profile.pp, profile.vpp, profile.n_micro_batches,
-        (total_forward - profile.embedding_forward_s - profile.head_forward_s) / chunks,
-        (total_backward - profile.embedding_backward_s - profile.head_backward_s) / chunks,
-        profile.embedding_forward_s, profile.embedding_backward_s,
-        profile.head_forward_s, profile.head_backward_s, profile.hop_s,
+        profile.pp,
+        profile.vpp,
+        profile.n_micro_batches,
+        chunk_forward_s=(total_forward - profile.embedding_forward_s - profile.head_forward_s) / chunks,
+        chunk_backward_s=(total_backward - profile.embedding_backward_s - profile.head_backward_s) / chunks,
+        embedding_forward_s=profile.embedding_forward_s,
+        embedding_backward_s=profile.embedding_backward_s,
+        head_s=profile.head_forward_s + profile.head_backward_s,
+        hop_s=profile.hop_s,
     )
     busiest = np.where(ranks > 0, profile.forward_s + profile.backward_s, 0.0).max(axis=1)
-    return np.maximum(time, profile.n_micro_batches * busiest)
+    return np.asarray(np.maximum(time, profile.n_micro_batches * busiest))
 
 
 class _Row(NamedTuple):
@@ -104,19 +110,33 @@ class _Row(NamedTuple):
 
 @formula("longest path through the interleaved order of arXiv 2104.04473 section 2.2.2, closed form", "s")
 def interleaved_time_s(
-    pp: IntArray, vpp: IntArray, n_micro_batches: IntArray, chunk_forward_s: FloatArray, chunk_backward_s: FloatArray,
-    embedding_forward_s: FloatArray, embedding_backward_s: FloatArray,
-    head_forward_s: FloatArray, head_backward_s: FloatArray, hop_s: FloatArray,
+    pp: IntArray,
+    vpp: IntArray,
+    n_micro_batches: IntArray,
+    *,
+    chunk_forward_s: FloatArray,
+    chunk_backward_s: FloatArray,
+    embedding_forward_s: FloatArray,
+    embedding_backward_s: FloatArray,
+    head_s: FloatArray,
+    hop_s: FloatArray,
 ) -> FloatArray:
     """Time of an interleaved pipeline: the longest of the paths that live on the last, last but one and first rank.
 
-    All (n,); ``chunk_*`` a regular chunk of one rank, ``embedding_*`` and ``head_*`` what the first and last virtual
-    stage take beyond it (may be negative).
+    All (n,); ``chunk_*`` a regular chunk of one rank, ``embedding_*`` and ``head_s`` (forward and backward) what the
+    first and the last virtual stage take beyond it (may be negative).
     """
     row = _Row(
-        pp.astype(float), vpp.astype(float), n_micro_batches.astype(float), chunk_forward_s, chunk_backward_s,
-        chunk_forward_s + chunk_backward_s, embedding_forward_s, embedding_backward_s,
-        head_forward_s + head_backward_s, hop_s,
+        pp.astype(float),
+        vpp.astype(float),
+        n_micro_batches.astype(float),
+        chunk_forward_s,
+        chunk_backward_s,
+        chunk_forward_s + chunk_backward_s,
+        embedding_forward_s,
+        embedding_backward_s,
+        head_s,
+        hop_s,
     )
     inner = np.where(row.pp > 2, _on_last_but_one_s(row), 0.0)
     return np.maximum(np.maximum(_on_last_s(row), inner), _on_first_s(row))
@@ -124,9 +144,10 @@ def interleaved_time_s(
 
 def _on_last_s(row: _Row) -> FloatArray:
     """Every head, one trip down and up. The embeddings of a whole group may replace hops at either end."""
-    ends = _end_s(row, row.embedding_forward, row.pp - 1.0, 1.0) + _end_s(row, row.embedding_backward, row.pp - 1.0, 1.0)
+    reach = _end_s(row, row.embedding_forward, row.pp - 1.0, 1.0)
+    leave = _end_s(row, row.embedding_backward, row.pp - 1.0, 1.0)
     work = (row.m * row.vpp + row.pp - 1.0) * row.chunk + row.m * row.head
-    return np.asarray(work + ends + row.rings() + row.slow_hops() + row.turns(row.head))
+    return np.asarray(work + reach + leave + row.rings() + row.slow_hops() + row.turns(row.head))
 
 
 def _on_last_but_one_s(row: _Row) -> FloatArray:
@@ -172,5 +193,6 @@ def _turn_s(row: _Row, many: npt.NDArray[np.bool_]) -> FloatArray:
     up = (pp - 1.0) * np.where(many, row.backward - row.forward, row.backward)
     heads = np.maximum(row.head, np.where(many, pp * row.head - embedding, -np.inf))
     lost = np.where(many, pp - 1.0, 0.0)
-    hops = np.maximum((pp - 2.0) * row.hop - lost * embedding, (2.0 * pp - 2.0) * row.hop - (lost + pp - 1.0) * embedding)
-    return np.asarray(up + heads + hops)
+    stays = (pp - 2.0) * row.hop - lost * embedding
+    hops = (2.0 * pp - 2.0) * row.hop - (lost + pp - 1.0) * embedding
+    return np.asarray(up + heads + np.maximum(stays, hops))

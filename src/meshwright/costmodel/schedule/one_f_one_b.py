@@ -33,7 +33,7 @@ def legal(pp: Ints, vpp: Ints, n_micro_batches: Ints) -> npt.NDArray[np.bool_]:
 
 def in_flight(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:
     """min(pp - rank, m): what is warm plus the one that is turning (arXiv 2104.04473, section 2.2.1)."""
-    return np.minimum(np.asarray(pp, np.int64) - rank, n_micro_batches)
+    return np.asarray(np.minimum(np.asarray(pp, np.int64) - rank, n_micro_batches))
 
 
 def order(rank: int, pp: int, vpp: int, n_micro_batches: int) -> list[Task]:
@@ -50,8 +50,11 @@ def pipeline_time_s(profile: PipelineProfile) -> FloatArray:
     """Seconds from the first forward to the last backward, (n,); exact but for rare mixes of very uneven ranks."""
     used = profile.multiplicity.any(axis=0)
     return one_f_one_b_time_s(
-        profile.multiplicity[:, used], profile.forward_s[:, used], profile.backward_s[:, used],
-        profile.hop_s, profile.n_micro_batches,
+        profile.multiplicity[:, used],
+        profile.forward_s[:, used],
+        profile.backward_s[:, used],
+        profile.hop_s,
+        profile.n_micro_batches,
     )
 
 
@@ -97,12 +100,10 @@ def one_f_one_b_time_s(
         ranks_after = ranks_after + classes.ranks[j]
         steps_after = steps_after + steps
         closing = closing + steps
-    return trunk + dearest
+    return np.asarray(trunk + dearest)
 
 
-def _columns(
-    multiplicity: IntArray, forward_s: FloatArray, backward_s: FloatArray, two_hops: FloatArray
-) -> _Classes:
+def _columns(multiplicity: IntArray, forward_s: FloatArray, backward_s: FloatArray, two_hops: FloatArray) -> _Classes:
     ranks = np.ascontiguousarray(multiplicity.T, dtype=np.float64)
     # Padding may hold anything; as zeros it can neither win a maximum nor add to a sum.
     forward = np.where(ranks > 0, forward_s.T, 0.0)
@@ -132,7 +133,8 @@ def _loops_s(classes: _Classes, last: int, visits: FloatArray, two_hops: FloatAr
         left = visits - whole * longer
         partial = np.maximum(left * (more_steps / divisor) - two_hops, left * slowest)
         repeated = whole * (more_steps - two_hops) + np.where(left > 0, partial, 0.0)
-        touching = np.where((visits > 0) & (visits >= length), steps + (visits - length) * classes.step_s[i] - two_hops, 0.0)
+        touching = steps + (visits - length) * classes.step_s[i] - two_hops
+        touching = np.where((visits > 0) & (visits >= length), touching, 0.0)
         best = np.maximum(best, np.where(whole > 0, repeated, touching))
         length, steps = longer, more_steps
     return best

@@ -1,0 +1,77 @@
+"""Remedies: applied, they fit; none is named that was not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meshwright.costmodel import evaluate, legal
+from meshwright.plan.change import Case, apply_all
+from meshwright.plan.remedies import layout_remedies, space_remedies
+from meshwright.plan.search import budget_bytes, search
+from meshwright.specs.constants import Constants
+from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
+
+Jobs = Callable[..., TrainingJob]
+Clusters = Callable[..., Cluster]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(dp=8, micro_batch=4, zero_stage=0),
+        Layout(dp=4, tp=2, micro_batch=8),
+        Layout(dp=2, tp=2, pp=2, micro_batch=8),
+        Layout(dp=1, tp=1, pp=8, micro_batch=16),
+    ],
+    ids=str,
+)
+def test_applied_they_fit(job: Jobs, cluster: Clusters, constants: Constants, layout: Layout) -> None:
+    case = Case(job("gpt3-13b", seq_len=2048, global_batch=64), cluster(), layout)
+    batch = LayoutBatch.of([layout])
+    before = evaluate(case.job, case.cluster, batch, constants)
+    assert before.fits[0] == 0, "the case is meant not to fit"
+    found = layout_remedies(case, constants)
+    assert 1 <= len(found) <= 3
+    for remedy in found:
+        fixed = apply_all(remedy.changes, case)
+        rows = LayoutBatch.of([fixed.layout])
+        assert not any(violated.any() for violated in legal(fixed.job, fixed.cluster, rows).values())
+        after = evaluate(fixed.job, fixed.cluster, rows, constants)
+        assert after.fits[0] > 0
+        assert after.step_time_s[0] == pytest.approx(remedy.estimate.step_time_s)
+        assert after.peak_allocated_bytes[0] < before.peak_allocated_bytes[0]
+    changed = [{change.path for change in remedy.changes} for remedy in found]
+    assert not any(one < other for one in changed for other in changed), "a remedy that contains another"
+
+
+def test_the_budget_counts(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    case = Case(job("gpt3-2.7b", seq_len=2048, global_batch=64), cluster(), Layout(dp=8, micro_batch=4))
+    for remedy in layout_remedies(case, constants, max_memory_bytes=30e9):
+        assert remedy.estimate.memory.peak_allocated_bytes <= 30e9
+
+
+def test_a_larger_cluster_is_the_smallest_tried_that_holds(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    task, place = job("gpt3-175b", seq_len=2048, global_batch=64), cluster()
+    found = space_remedies(task, place, constants, fix={})
+    nodes = [change.value for remedy in found for change in remedy.changes if change.path == "cluster.n_nodes"]
+    assert len(nodes) == 1
+    assert len(search(task, place.model_copy(update={"n_nodes": nodes[0]}), constants).best)
+    # States alone need 18 bytes a parameter (arXiv 1910.02054 with fp32 gradients), less with ZeRO: 3.15 TB at most.
+    assert nodes[0] <= 8
+    assert not len(search(task, place.model_copy(update={"n_nodes": 2}), constants).best)
+
+
+def test_what_is_fixed_is_let_go_of_first(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    task, place = job("gpt3-13b", seq_len=2048, global_batch=64), cluster()
+    fix = {"tp": 1, "pp": 1, "zero_stage": 0}
+    assert not len(search(task, place, constants, fix=fix).best)
+    remedy = space_remedies(task, place, constants, fix=fix)[0]
+    assert all(change.path.startswith("layout.") for change in remedy.changes)
+    kept = {name: value for name, value in fix.items() if f"layout.{name}" not in {c.path for c in remedy.changes}}
+    assert len(kept) == 2, "one column let go of is enough here"
+    assert remedy.estimate.memory.peak_allocated_bytes <= budget_bytes(place, constants)
+    assert {name: getattr(remedy.estimate.layout, name) for name in kept} == kept

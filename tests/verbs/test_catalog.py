@@ -1,0 +1,45 @@
+"""The listing: every entry, one kind, one entry with its sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.verbs.catalog import catalog
+
+
+def test_everything_is_listed_by_kind() -> None:
+    rows = catalog().rows
+    assert {row.kind for row in rows} == {"gpu", "model", "nic", "node"}
+    assert all(row.summary for row in rows)
+    assert len({(row.kind, row.name) for row in rows}) == len(rows)
+
+
+def test_one_kind() -> None:
+    found = catalog("gpu")
+    assert {row.kind for row in found.rows} == {"gpu"}
+    assert any("312 TFLOP/s" in row.summary for row in found.rows), "the A100's dense bf16 peak"
+
+
+def test_one_entry_has_a_source_for_each_value() -> None:
+    found = catalog("gpu", "a100 80gb")
+    values = {field.field: field for field in found.fields}
+    assert values["memory_bytes"].text.startswith("80")
+    assert all(field.source and field.label for field in found.fields)
+
+
+def test_a_model_is_counted() -> None:
+    found = catalog("model", "gpt3-175b")
+    parameters = int(next(field.text for field in found.fields if field.field == "n_parameters"))
+    assert parameters == pytest.approx(175e9, rel=0.01)
+
+
+def test_a_name_alone_is_enough() -> None:
+    assert catalog("h100").name == catalog("gpu", "h100").name
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(InputError, match="gpu"):
+        catalog("gpuu")
+    with pytest.raises(InputError, match="H100"):
+        catalog("gpu", "h10")
