@@ -6,10 +6,8 @@ import itertools
 import math
 from typing import Any
 
-import numpy as np
-
 from meshwright.costmodel import legal
-from meshwright.plan.space import divisors
+from meshwright.plan.space import divisors, lawful
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import COLUMNS, Layout, LayoutBatch
@@ -27,10 +25,7 @@ def nearest_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> Layout 
     """
     options = [layout.model_copy(update=change) for change in _neighbours(job, cluster, layout)]
     batch = LayoutBatch.of(options)
-    ok = np.ones(len(batch), bool)
-    for violated in legal(job, cluster, batch).values():
-        ok &= ~violated
-    allowed = [option for option, fine in zip(options, ok, strict=True) if fine]
+    allowed = [option for option, fine in zip(options, lawful(job, cluster, batch)[0], strict=True) if fine]
     return min(allowed, key=lambda option: distance(layout, option), default=None)
 
 

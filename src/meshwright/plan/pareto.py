@@ -90,7 +90,7 @@ class Best:
         if not len(keep):
             return
         time = scores.step_time_s[keep]
-        limit = 16 * self.size
+        limit = 8 * self.size
         while True:
             # Most rows are far from the best: look at the fastest few, and at more only if too many were variants.
             few = keep if len(keep) <= limit else keep[time <= np.partition(time, limit)[limit]]
@@ -146,6 +146,9 @@ class Front:
             keep = np.flatnonzero(wanted & (peak < least))
         else:
             keep = np.flatnonzero(wanted)
+            # The row that is good at both beats most others; only the rest is worth sorting.
+            pivot = keep[np.argmin(time[keep] * peak[keep])] if len(keep) else 0
+            keep = keep[(time[keep] <= time[pivot]) | (peak[keep] < peak[pivot])]
         keep = keep[_front(time[keep], peak[keep], keep)]
         if len(keep):
             pool = self.found.join(candidates(rows, layouts, scores, keep))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.costmodel import evaluate, memory_peak_bytes
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
-from meshwright.plan.space import divisors, space
+from meshwright.plan.space import divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster
@@ -41,14 +41,6 @@ class Remedy:
             "peak_reserved_bytes": self.estimate.memory.peak_reserved_bytes,
             "fits": self.estimate.memory.fits,
         }
-
-
-def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> LayoutBatch:
-    """The rows that break no rule."""
-    ok = np.ones(len(layouts), bool)
-    for violated in legal(job, cluster, layouts).values():
-        ok &= ~violated
-    return layouts.take(ok)
 
 
 def layout_remedies(
@@ -95,7 +87,8 @@ def _fitting(
     layouts = [case.layout.model_copy(update=dict(option)) for option in options]
     if not layouts:
         return []
-    batch = lawful(case.job, case.cluster, LayoutBatch.of(layouts))
+    batch = LayoutBatch.of(layouts)
+    batch = batch.take(lawful(case.job, case.cluster, batch)[0])
     batch = batch.take(memory_peak_bytes(case.job, case.cluster, batch, constants) <= budget_bytes)
     if not len(batch):
         return []
@@ -176,7 +169,8 @@ def _best_plain(
     trial = space(job, cluster, {"vpp": 1, "zero_stage": 1, **fix} if "schedule" not in fix else fix)
     best: Estimate | None = None
     for start in range(0, len(trial), 65_536):
-        batch = lawful(job, cluster, trial.rows(start, start + 65_536))
+        batch = trial.rows(start, start + 65_536)
+        batch = batch.take(lawful(job, cluster, batch)[0])
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
         if not len(batch):
             continue

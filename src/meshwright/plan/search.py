@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel import legal, score
+from meshwright.costmodel import score
 from meshwright.costmodel.memory import capacity_bytes
 from meshwright.plan.pareto import Best, Candidates, Front
-from meshwright.plan.space import Space, space
+from meshwright.plan.space import Space, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -37,7 +37,8 @@ _KEPT_PER_SHOWN = 32
 class Found:
     """What a search found: row numbers of ``space``, best first, and the books.
 
-    Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``.
+    Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``,
+    which also counts the cells that the space does not multiply out.
     ``nearest_row`` is the legal row with the lowest peak memory (None: no legal row), ``nearest_peak_bytes`` its peak.
     """
 
@@ -75,7 +76,7 @@ class _Search:
 
     def take(self, rows: IndexArray, layouts: LayoutBatch, *, count: bool) -> None:
         """Put one chunk through rules, cost model and memory; ``count`` is off for rows that come again."""
-        ok, rejected = _lawful(self.job, self.cluster, layouts)
+        ok, rejected = lawful(self.job, self.cluster, layouts)
         visited = len(rows)
         if not ok.all():
             rows, layouts = rows[ok], layouts.take(ok)
@@ -113,18 +114,6 @@ class _Search:
         return Progress(self.searched, self.visited, total, best_s, elapsed_s, remaining_s)
 
 
-def _lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[BoolArray, dict[str, int]]:
-    """Rows that break no rule, and how many break each (a row counts under the first that it breaks)."""
-    ok = np.ones(len(layouts), bool)
-    rejected: dict[str, int] = {}
-    for rule, violated in legal(job, cluster, layouts).items():
-        broken = int(np.count_nonzero(violated & ok))
-        if broken:
-            rejected[rule] = broken
-            ok &= ~violated
-    return ok, rejected
-
-
 def budget_bytes(cluster: Cluster, constants: Constants, max_memory_bytes: float | None = None) -> float:
     """What one GPU may hold: its usable memory, or less where ``max_memory_bytes`` says so."""
     usable = capacity_bytes(cluster, constants)
@@ -152,7 +141,7 @@ def search(
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.
     roomy = min(budget, capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio")))
-    state = _Search(job, cluster, constants, budget, roomy, Best(kept), Best(kept))
+    state = _Search(job, cluster, constants, budget, roomy, Best(kept), Best(kept), rejected=dict(whole.rejected))
     interrupted = False
     try:
         promising = whole.promising(FIRST_ROWS)

@@ -2,7 +2,7 @@
 
 A *cell* is one choice of (dp, tp, pp, vpp, schedule, split, micro-batch); each cell holds the cheap choices (sp,
 zero_stage, rank_order, recompute). Cells are tried against the cost model's rules once, in their plainest form. A
-cell that breaks a rule there keeps a single row, so that it is counted under that rule, and is not multiplied out.
+cell that breaks a rule there is counted under that rule, as one, and is not multiplied out.
 """
 
 from __future__ import annotations
@@ -48,36 +48,42 @@ class Space:
     """A space of ``len(space)`` rows; ``rows`` makes any range of them.
 
     ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the
-    radices ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices. ``cell_ok`` is False for cells
-    that are kept for counting.
+    radices ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices; ``first_row`` has C + 1 entries.
+    ``rejected`` counts the cells that are not among them by the first rule that each breaks.
     """
 
     cells: LayoutBatch
-    cell_ok: BoolArray
     first_row: IndexArray
-    n_sp: IndexArray
-    n_zero: IndexArray
-    n_orders: IndexArray
+    n_sp: IntArray
+    n_zero: IntArray
+    n_orders: IntArray
     recompute: IntArray
+    rejected: Mapping[str, int]
 
     def __len__(self) -> int:
         return int(self.first_row[-1])
 
     def rows(self, start: int, stop: int) -> LayoutBatch:
         """Rows ``start`` to ``stop`` (exclusive) as a batch."""
-        return self.at(np.arange(start, min(stop, len(self)), dtype=np.int64))
+        stop = min(stop, len(self))
+        bounds = np.clip(self.first_row, start, stop)
+        cell = np.repeat(np.arange(len(self.cells)), np.diff(bounds))
+        return self._make(np.arange(start, stop, dtype=np.int64), cell)
 
     def at(self, rows: IndexArray) -> LayoutBatch:
         """The rows of these numbers, in the given order."""
-        cell = np.searchsorted(self.first_row, rows, side="right") - 1
+        return self._make(rows, np.searchsorted(self.first_row, rows, side="right") - 1)
+
+    def _make(self, rows: IndexArray, cell: npt.NDArray[np.intp]) -> LayoutBatch:
         batch = self.cells.take(cell)
-        digits, recompute = np.divmod(rows - self.first_row[cell], len(self.recompute))
+        within = (rows - self.first_row[cell]).astype(np.int32)
+        digits, recompute = np.divmod(within, np.int32(len(self.recompute)))
         digits, order = np.divmod(digits, self.n_orders[cell])
         digits, zero = np.divmod(digits, self.n_zero[cell])
         batch.recompute = self.recompute[recompute]
-        batch.rank_order = order.astype(np.int32)
-        batch.zero_stage = batch.zero_stage + zero.astype(np.int32)
-        batch.sp = batch.sp + digits.astype(np.int32)
+        batch.rank_order = order
+        batch.zero_stage = batch.zero_stage + zero
+        batch.sp = batch.sp + digits
         return batch
 
     def promising(self, limit: int) -> IndexArray:
@@ -85,8 +91,8 @@ class Space:
 
         Plain pipelines with small micro-batches and tensor parallelism, spread evenly over the factorisations.
         """
-        plain = self.cell_ok & (self.cells.vpp == 1) & (self.cells.stage_split == 0) & (self.cells.micro_batch <= 4)
-        cells = np.flatnonzero(plain if plain.any() else self.cell_ok)
+        plain = (self.cells.vpp == 1) & (self.cells.stage_split == 0) & (self.cells.micro_batch <= 4)
+        cells = np.flatnonzero(plain) if plain.any() else np.arange(len(self.cells))
         size = self.first_row[cells + 1] - self.first_row[cells]
         # The last rows of a cell have sequence parallelism and ZeRO on: what large jobs use.
         rows = np.concatenate([self.first_row[cells + 1] - 1 - np.minimum(back, size - 1) for back in (0, 1, 2)])
@@ -109,22 +115,33 @@ def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = No
             where="--fix",
             nearest=_("Fixed degrees must divide {n_gpus} together.").format(n_gpus=cluster.n_gpus),
         )
-    ok = np.ones(len(cells), bool)
-    for violated in legal(job, cluster, cells).values():
-        ok &= ~violated
+    ok, rejected = lawful(job, cluster, cells)
+    cells = cells.take(ok)
     recompute = _recompute_choices(fixed)
     n_sp = _choices(cells.tp > 1, "sp", fixed)
     n_zero = _choices(cells.dp > 1, "zero_stage", fixed)
     # On one node every order is as near as any other.
     n_orders = _choices((cells.dp > 1) & (cells.pp > 1) & (cluster.n_nodes > 1), "rank_order", fixed)
-    size = np.where(ok, n_sp * n_zero * n_orders * len(recompute), 1)
+    size = n_sp.astype(np.int64) * n_zero * n_orders * len(recompute)
     first_row = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-    return Space(cells, ok, first_row, n_sp, n_zero, n_orders, recompute)
+    return Space(cells, first_row, n_sp, n_zero, n_orders, recompute, rejected)
 
 
-def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IndexArray:
+def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[BoolArray, dict[str, int]]:
+    """Rows that break no rule, and how many break each (a row counts under the first that it breaks)."""
+    ok = np.ones(len(layouts), bool)
+    rejected: dict[str, int] = {}
+    for rule, violated in legal(job, cluster, layouts).items():
+        broken = int(np.count_nonzero(violated & ok))
+        if broken:
+            rejected[rule] = broken
+            ok &= ~violated
+    return ok, rejected
+
+
+def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IntArray:
     """How many values a switch takes in each cell: two where it matters and is not fixed, else one."""
-    return np.where(matters & (column not in fixed), 2, 1).astype(np.int64)
+    return np.where(matters & (column not in fixed), 2, 1).astype(np.int32)
 
 
 def _recompute_choices(fixed: Mapping[str, Any]) -> IntArray:

@@ -60,10 +60,11 @@ def resolve(request: JobRequest) -> Resolved:
         "tokens": None if request.tokens is None else _tokens(request.tokens),
         "precision": _precision(request, cluster.gpu, assumed),
         "optimizer": _choice("optimizer", request.optimizer, OPTIMIZERS) or "adam",
-        "attention": _attention(request, cluster.gpu, assumed),
+        "attention": _attention(request, model, cluster.gpu, assumed),
     }
     fields["grad_dtype"] = _grad_dtype(request, fields["precision"], assumed)
     fields |= _switches(request, assumed)
+    fields["gradient_accumulation_fusion"] = _accumulation_fusion(fields["attention"], assumed)
     case = Case(TrainingJob(**fields), cluster, Layout())
     for text in request.set:
         change = parse_change(text)
@@ -204,7 +205,7 @@ def has_flash_attention(gpu: Gpu) -> bool:
     return gpu.compute_capability == 0 or gpu.compute_capability >= FLASH_COMPUTE_CAPABILITY
 
 
-def _attention(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> str:
+def _attention(request: JobRequest, model: ModelSpec, gpu: Gpu, assumed: dict[str, Assumed]) -> str:
     chosen = _choice("attention", request.attention, ATTENTIONS)
     possible = has_flash_attention(gpu)
     if chosen == "flash" and not possible:
@@ -213,14 +214,23 @@ def _attention(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> st
             nearest=_("Use {name}.").format(name="unfused"),
         )
     if chosen is None:
-        chosen = "flash" if possible else "unfused"
+        chosen, why = _usual_attention(model, gpu)
         assumed["attention"] = Assumed(
-            name="attention", value=chosen,
-            why=_("every current framework uses it") if possible else _("FlashAttention does not run on {gpu}").format(
-                gpu=gpu.name),
-            alternative=Change(path="job.attention", value="unfused") if possible else None,
+            name="attention", value=chosen, why=why,
+            alternative=Change(path="job.attention", value="unfused" if chosen == "flash" else "flash")
+            if possible else None,
         )
     return chosen
+
+
+def _usual_attention(model: ModelSpec, gpu: Gpu) -> tuple[str, str]:
+    """The attention kernel that such a model usually trains with on ``gpu``, and why."""
+    if not has_flash_attention(gpu):
+        return "unfused", _("FlashAttention does not run on {gpu}").format(gpu=gpu.name)
+    blocks = [block for group in model.layers for block in group.blocks]
+    if any(block.options.get("alibi") for block in blocks):
+        return "unfused", _("Megatron's fused kernels have no ALiBi bias")
+    return "flash", _("every current framework uses it")
 
 
 def _grad_dtype(request: JobRequest, precision: str, assumed: dict[str, Assumed]) -> str:
@@ -232,6 +242,18 @@ def _grad_dtype(request: JobRequest, precision: str, assumed: dict[str, Assumed]
             alternative=Change(path="job.grad_dtype", value=precision),
         )
     return chosen
+
+
+def _accumulation_fusion(attention: str, assumed: dict[str, Assumed]) -> bool:
+    """Whether weight gradients are accumulated inside their GEMM: stacks with fused attention do that too."""
+    fused = attention == "flash"
+    assumed["gradient_accumulation_fusion"] = Assumed(
+        name="gradient_accumulation_fusion", value=fused,
+        why=(_("usual where attention is fused") if fused
+             else _("stacks without fused attention add in a pass of its own")),
+        alternative=Change(path="job.gradient_accumulation_fusion", value=not fused),
+    )
+    return fused
 
 
 def _switches(request: JobRequest, assumed: dict[str, Assumed]) -> dict[str, bool]:

@@ -1,0 +1,49 @@
+"""The closed form against discrete replay, for random legal layouts of real models on real clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright import catalog
+from meshwright.costmodel import evaluate, pipeline_times
+from meshwright.costmodel.schedule import schedules
+from meshwright.costmodel.stages import layers_per_stage
+from meshwright.formula import Ledger
+from meshwright.specs.layout import LayoutBatch
+from meshwright.timeline.replay import replay
+from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
+
+N_LAYOUTS = 200
+
+
+@pytest.mark.slow
+def test_step_time_and_in_flight_of_random_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(11)
+    constants = catalog.constants()
+    errors: dict[str, list[float]] = {"even": [], "uneven": []}
+    while len(errors["even"]) + len(errors["uneven"]) < N_LAYOUTS:
+        cluster = catalog.cluster(str(rng.choice(CLUSTERS)))[0]
+        of = job(rng, cluster)
+        layouts = legal_layouts(rng, of, cluster, 60)
+        deep = np.flatnonzero(layouts.pp > 1)
+        for i in rng.permutation(deep)[:8]:
+            layout = layouts.row(int(i))
+            ledger = Ledger()
+            found = evaluate(of, cluster, LayoutBatch.of([layout]), constants, ledger)
+            closed_s = float(ledger.find("step_time_s")[0].arguments["pipeline_s"][0])
+            replayed = replay(pipeline_times(of, cluster, layout, constants))
+            rest_s = float(found.step_time_s[0]) - closed_s
+            stages = layers_per_stage(layout.stage_split, of.model.n_layers, layout.pp, layout.vpp)
+            assert stages is not None
+            kind = "even" if len(set(stages)) == 1 else "uneven"
+            errors[kind].append(abs((closed_s + rest_s) / (replayed.step_time_s + rest_s) - 1.0))
+            m = of.global_batch // (layout.dp * layout.micro_batch)
+            expected = schedules()[layout.schedule].in_flight(layout.pp, layout.vpp, m, np.arange(layout.pp))
+            np.testing.assert_array_equal(replayed.peak_in_flight, expected)
+    with capsys.disabled():
+        for kind, values in errors.items():
+            print(f"\n  {kind}: {len(values)} layouts, |error| median {np.median(values):.4%}, max {max(values):.3%}", end="")
+    assert min(len(values) for values in errors.values()) >= 20
+    assert max(errors["even"]) <= 0.01
+    assert max(errors["uneven"]) <= 0.03
