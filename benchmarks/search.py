@@ -114,8 +114,10 @@ def main() -> int:
         memory = found.rejected.get(MEMORY_RULE, 0)
         illegal = sum(found.rejected.values()) - memory
         name = f"{case.model} on {case.cluster}"
-        print(f"{name:<42}{found.searched:>9,}{illegal:>9,}{memory:>9,}{cpu_s:>9.3f}{rate:>12,.0f}"
-              f"{evaluate_only(case, chosen.repeat):>12,.0f}")
+        print(
+            f"{name:<42}{found.searched:>9,}{illegal:>9,}{memory:>9,}{cpu_s:>9.3f}{rate:>12,.0f}"
+            f"{evaluate_only(case, chosen.repeat):>12,.0f}"
+        )
     if chosen.profile:
         job, cluster = CASES[-1].nouns()
         profile = cProfile.Profile()

@@ -14,8 +14,14 @@ from meshwright.errors import InputError
 from meshwright.specs.model import ModelSpec
 
 FIELDS: dict[str, Any] = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
-    "max_position_embeddings": 32, "norm": "rmsnorm", "position": "rotary", "tie_word_embeddings": False,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "max_position_embeddings": 32,
+    "norm": "rmsnorm",
+    "position": "rotary",
+    "tie_word_embeddings": False,
 }
 
 
@@ -67,7 +73,11 @@ def test_divisibility_is_accepted_or_refused_never_rounded(hidden: int, heads: i
 
 
 BLOCKS: dict[str, Any] = {
-    "family": "mine", "hidden_size": 64, "vocab_size": 100, "max_position_embeddings": 32, "tie_word_embeddings": False,
+    "family": "mine",
+    "hidden_size": 64,
+    "vocab_size": 100,
+    "max_position_embeddings": 32,
+    "tie_word_embeddings": False,
     "prologue": [{"kind": "embedding"}],
     "layers": [
         {"repeat": 3, "blocks": [{"kind": "norm", "norm": "rmsnorm"}, {"kind": "my_mixer", "state_size": 16}]},

@@ -190,9 +190,19 @@ def test_nodes_name_parts_that_exist(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "gb_per_s"),
-    [("p4d.24xlarge", 400), ("p5.48xlarge", 3200), ("p5en.48xlarge", 3200), ("p6-b200.48xlarge", 3200),
-     ("a3-highgpu-8g", 800), ("a3-megagpu-8g", 1600), ("a4-highgpu-8g", 3200), ("ND96asr_v4", 1600),
-     ("ND96isr_H100_v5", 3200), ("DGX-A100-80GB", 1600), ("DGX-1V-32GB", 400)],
+    [
+        ("p4d.24xlarge", 400),
+        ("p5.48xlarge", 3200),
+        ("p5en.48xlarge", 3200),
+        ("p6-b200.48xlarge", 3200),
+        ("a3-highgpu-8g", 800),
+        ("a3-megagpu-8g", 1600),
+        ("a4-highgpu-8g", 3200),
+        ("ND96asr_v4", 1600),
+        ("ND96isr_H100_v5", 3200),
+        ("DGX-A100-80GB", 1600),
+        ("DGX-1V-32GB", 400),
+    ],
 )
 def test_node_bandwidth_is_the_published_sum(name: str, gb_per_s: float) -> None:
     node = catalog.node(name)

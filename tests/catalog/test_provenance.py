@@ -11,8 +11,17 @@ from meshwright.specs.hardware import Gpu, Nic, Node
 
 @pytest.mark.parametrize(
     ("field", "dimension"),
-    [("memory_bytes", "bytes"), ("bytes_per_s", "bytes_per_s"), ("peak_flops_per_s", "flops_per_s"), ("tdp_w", "w"),
-     ("boost_clock_hz", "hz"), ("latency_s", "s"), ("sm_count", None), ("year", None), ("gpus_per_node", None)],
+    [
+        ("memory_bytes", "bytes"),
+        ("bytes_per_s", "bytes_per_s"),
+        ("peak_flops_per_s", "flops_per_s"),
+        ("tdp_w", "w"),
+        ("boost_clock_hz", "hz"),
+        ("latency_s", "s"),
+        ("sm_count", None),
+        ("year", None),
+        ("gpus_per_node", None),
+    ],
 )
 def test_dimension_of(field: str, dimension: str | None) -> None:
     assert dimension_of(field) == dimension

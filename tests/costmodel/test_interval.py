@@ -8,6 +8,7 @@ import pytest
 from meshwright import catalog
 from meshwright.costmodel.interval import log_sd, off_ground_variance
 from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
 
 CONSTANTS = catalog.constants()
 
@@ -16,13 +17,15 @@ def test_ground_that_no_row_validated_adds_variance() -> None:
     model = catalog.model("megatron-39.1b")
     seen = TrainingJob(model=model, seq_len=2048, global_batch=512, precision="fp16", attention="unfused")
 
-    def variance(text: str, **changes: object) -> float:
-        return off_ground_variance(seen.model_copy(update=changes), catalog.cluster(text)[0], CONSTANTS)
+    def variance(text: str, schedule: str = "1f1b", **changes: object) -> float:
+        rows = LayoutBatch.of([Layout(schedule=schedule)])
+        return float(off_ground_variance(seen.model_copy(update=changes), catalog.cluster(text)[0], rows, CONSTANTS)[0])
 
     assert variance("64x8 A100-80GB, 4x200Gb IB") == 0.0
     assert variance("64x8 H100") > 0.0
     assert variance("64x8 A100-80GB", attention="flash") > 0.0
     assert variance("64x8 A100-80GB, 4x100Gb OPA") > 0.0
+    assert variance("64x8 A100-80GB", schedule="interleaved") > 0.0
     assert variance("512x8 A100-80GB") > variance("128x8 A100-80GB") > 0.0
 
 
@@ -30,6 +33,6 @@ def test_uncertain_terms_widen() -> None:
     time = np.array([10.0, 10.0])
     quiet = dict.fromkeys(("launch", "tp_comm", "dp_comm", "pp_comm"), np.array([0.0, 0.0]))
     loud = quiet | {"launch": np.array([0.0, 5.0])}
-    base, wide = log_sd(time, loud, 0.0, CONSTANTS)
+    base, wide = log_sd(time, loud, np.zeros(2), CONSTANTS)
     assert base == pytest.approx(CONSTANTS.interval.base_sd)
     assert wide == pytest.approx(np.hypot(CONSTANTS.interval.base_sd, 0.5 * CONSTANTS.interval.launch_sd))

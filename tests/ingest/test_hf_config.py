@@ -116,8 +116,11 @@ def test_architectures_alone_are_enough(tmp_path: Path) -> None:
         ({"model_type": "mamba", "hidden_size": 4}, "MW-E225", ["mamba", "llama", "num_hidden_layers"]),
         ({"architectures": ["MambaForCausalLM"]}, "MW-E225", ["MambaForCausalLM"]),
         ({"hidden_size": 4}, "MW-E225", ["model_type"]),
-        ({"model_type": "llama", "hidden_size": 64, "vocab_size": 10}, "MW-E206",
-         ["num_hidden_layers", "num_attention_heads", "intermediate_size"]),
+        (
+            {"model_type": "llama", "hidden_size": 64, "vocab_size": 10},
+            "MW-E206",
+            ["num_hidden_layers", "num_attention_heads", "intermediate_size"],
+        ),
         ({"model_type": "gpt2", "vocab_size": 10}, "MW-E206", ["n_embd", "n_layer", "n_head", "n_positions"]),
         (GPT2 | {"n_embd": -768}, "MW-E208", ["n_embd", "-768"]),
         (GPT2 | {"n_layer": 0}, "MW-E208", ["n_layer"]),

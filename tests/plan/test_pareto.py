@@ -12,8 +12,9 @@ from meshwright.plan.pareto import Best, Front
 from meshwright.specs.layout import COLUMNS, LayoutBatch
 
 
-def batch(time: list[float], peak: list[float], micro_batch: list[int] | None = None,
-          recompute: list[int] | None = None) -> tuple[LayoutBatch, Scores]:
+def batch(
+    time: list[float], peak: list[float], micro_batch: list[int] | None = None, recompute: list[int] | None = None
+) -> tuple[LayoutBatch, Scores]:
     n = len(time)
     off = ("sp", "zero_stage", "schedule", "stage_split", "rank_order", "recompute")
     columns = {name: np.full(n, name not in off, np.int32) for name in COLUMNS}
@@ -35,8 +36,7 @@ def test_the_front_is_that_of_all_points(points: list[tuple[int, int]], cut: int
     for start in range(0, len(points), cut):
         part = slice(start, start + cut)
         front.offer(rows[part], layouts.take(part), _take(scores, part), np.ones(len(rows[part]), bool))
-    expected = {
-        (t, p) for t, p in points if not any((a <= t and b <= p) and (a, b) != (t, p) for a, b in points)}
+    expected = {(t, p) for t, p in points if not any((a <= t and b <= p) and (a, b) != (t, p) for a, b in points)}
     assert list(zip(front.found.step_time_s, front.found.peak_bytes, strict=True)) == sorted(expected)
 
 

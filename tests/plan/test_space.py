@@ -14,10 +14,20 @@ from meshwright.errors import InputError
 from meshwright.plan.space import divisors, space
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import COLUMNS, RECOMPUTE_NAMES, LayoutBatch
+from meshwright.specs.layout import COLUMNS, LayoutBatch, recompute_mask
 
 Jobs = Callable[..., TrainingJob]
 Clusters = Callable[..., Cluster]
+#: Every subset of the attention core, the MLP and the norms, and the whole layer.
+RECOMPUTE = [
+    *(
+        recompute_mask("+".join(names))
+        for n in (1, 2, 3)
+        for names in itertools.combinations(("core_attention", "mlp", "norm"), n)
+    ),
+    0,
+    recompute_mask("full"),
+]
 SCHEDULES, SPLITS, ORDERS = ("1f1b", "interleaved"), ("even", "ends"), ("tp-dp-pp", "tp-pp-dp")
 
 
@@ -43,18 +53,38 @@ def brute_force(task: TrainingJob, place: Cluster) -> LayoutBatch:
     These are ZeRO without data parallelism and the order of ranks along one axis.
     """
     n = place.n_gpus
-    degrees = [
-        (dp, tp, pp) for dp, tp, pp in itertools.product(range(1, n + 1), repeat=3) if dp * tp * pp == n]
-    table = np.array([
-        (*degree, *rest)
-        for degree in degrees
-        for rest in itertools.product(range(1, task.model.n_layers + 2), range(2), range(2),
-                                      range(1, task.global_batch + 1), range(2), range(2), RECOMPUTE_NAMES.values(),
-                                      range(2 if place.n_nodes > 1 else 1))
-        if not (rest[5] and degree[0] == 1) and not (rest[7] and 1 in (degree[0], degree[2]))
-    ], np.int32)
-    names = ("dp", "tp", "pp", "vpp", "schedule", "stage_split", "micro_batch", "sp", "zero_stage", "recompute",
-             "rank_order")
+    degrees = [(dp, tp, pp) for dp, tp, pp in itertools.product(range(1, n + 1), repeat=3) if dp * tp * pp == n]
+    table = np.array(
+        [
+            (*degree, *rest)
+            for degree in degrees
+            for rest in itertools.product(
+                range(1, task.model.n_layers + 2),
+                range(2),
+                range(2),
+                range(1, task.global_batch + 1),
+                range(2),
+                range(2),
+                RECOMPUTE,
+                range(2 if place.n_nodes > 1 else 1),
+            )
+            if not (rest[5] and degree[0] == 1) and not (rest[7] and 1 in (degree[0], degree[2]))
+        ],
+        np.int32,
+    )
+    names = (
+        "dp",
+        "tp",
+        "pp",
+        "vpp",
+        "schedule",
+        "stage_split",
+        "micro_batch",
+        "sp",
+        "zero_stage",
+        "recompute",
+        "rank_order",
+    )
     columns = {name: table[:, i] for i, name in enumerate(names)}
     return LayoutBatch(**columns, schedules=SCHEDULES, stage_splits=SPLITS, rank_orders=ORDERS)
 
@@ -102,8 +132,15 @@ def test_what_cannot_be_legal_is_counted(job: Jobs, cluster: Clusters) -> None:
 @pytest.mark.parametrize(
     "fix",
     [
-        {"tp": 4}, {"pp": 2, "micro_batch": 2}, {"recompute": "full"}, {"sp": True, "tp": 2}, {"zero_stage": 0},
-        {"vpp": 3}, {"stage_split": "7-5", "pp": 2}, {"schedule": "1f1b"}, {"rank_order": "tp-pp-dp"},
+        {"tp": 4},
+        {"pp": 2, "micro_batch": 2},
+        {"recompute": "full"},
+        {"sp": True, "tp": 2},
+        {"zero_stage": 0},
+        {"vpp": 3},
+        {"stage_split": "7-5", "pp": 2},
+        {"schedule": "1f1b"},
+        {"rank_order": "tp-pp-dp"},
         {"recompute": "mlp+norm"},
     ],
     ids=str,
@@ -123,7 +160,7 @@ def test_fixing_picks_the_same_rows(job: Jobs, cluster: Clusters) -> None:
     whole = space(task, place)
     every = lawful(task, place, whole.rows(0, len(whole)))
     part = space(task, place, {"tp": 2, "recompute": "full"})
-    kept = every.take((every.tp == 2) & (every.recompute == RECOMPUTE_NAMES["full"]))
+    kept = every.take((every.tp == 2) & (every.recompute == recompute_mask("full")))
     assert rows_of(lawful(task, place, part.rows(0, len(part)))) == rows_of(kept)
 
 

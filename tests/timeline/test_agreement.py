@@ -43,7 +43,10 @@ def test_step_time_and_in_flight_of_random_layouts(capsys: pytest.CaptureFixture
             np.testing.assert_array_equal(replayed.peak_in_flight, expected)
     with capsys.disabled():
         for kind, values in errors.items():
-            print(f"\n  {kind}: {len(values)} layouts, |error| median {np.median(values):.4%}, max {max(values):.3%}", end="")
+            print(
+                f"\n  {kind}: {len(values)} layouts, |error| median {np.median(values):.4%}, max {max(values):.3%}",
+                end="",
+            )
     assert min(len(values) for values in errors.values()) >= 20
     assert max(errors["even"]) <= 0.01
     assert max(errors["uneven"]) <= 0.03

@@ -117,10 +117,16 @@ def test_nanoseconds_survive_a_day(tmp_path: Path) -> None:
     start = np.array([86_400_000_000_001, 86_400_000_000_123], np.int64)
     lane = Lane(3, 7, "rank 3", "stream 7", "compute")
     day = Timeline(
-        lane=np.zeros(2, np.int32), start_ns=start, duration_ns=np.array([122, 7], np.int64),
-        name=np.zeros(2, np.int32), category=np.zeros(2, np.int32),
-        lanes=(lane,), names=("forward",), categories=("kernel",),
-        arguments={"chunk": Argument(np.array([1]), np.array([4]))}, base_time_ns=1_700_000_000_000_000_000,
+        lane=np.zeros(2, np.int32),
+        start_ns=start,
+        duration_ns=np.array([122, 7], np.int64),
+        name=np.zeros(2, np.int32),
+        category=np.zeros(2, np.int32),
+        lanes=(lane,),
+        names=("forward",),
+        categories=("kernel",),
+        arguments={"chunk": Argument(np.array([1]), np.array([4]))},
+        base_time_ns=1_700_000_000_000_000_000,
     )
     perfetto.write(day, tmp_path / "day.json")
     text = (tmp_path / "day.json").read_text(encoding="utf-8")

@@ -55,8 +55,14 @@ def test_unwritable_places_are_refused_before_the_work(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (None, "MW-E410"), ("", "MW-E412"), (" \n", "MW-E412"), ("{", "MW-E413"), ("[1]", "MW-E413"), ("{}", "MW-E413"),
-        ('{"schema": "meshwright/estimate/1"}', "MW-E413"), ('{"schema": "meshwright/plan/1"}', "MW-E414"),
+        (None, "MW-E410"),
+        ("", "MW-E412"),
+        (" \n", "MW-E412"),
+        ("{", "MW-E413"),
+        ("[1]", "MW-E413"),
+        ("{}", "MW-E413"),
+        ('{"schema": "meshwright/estimate/1"}', "MW-E413"),
+        ('{"schema": "meshwright/plan/1"}', "MW-E414"),
         ('{"schema": "meshwright/plan/1", "layouts": [{}]}', "MW-E413"),
     ],
 )

@@ -66,7 +66,8 @@ def test_a_layout_as_text_means_the_same(small_plan: tuple[Plan, Path]) -> None:
     found, _path = small_plan
     for expected in found.layouts:
         request = EstimateRequest(
-            model="gpt3-2.7b", cluster="2x8 A100-80GB", global_batch=64, layout=layout_text(expected.layout))
+            model="gpt3-2.7b", cluster="2x8 A100-80GB", global_batch=64, layout=layout_text(expected.layout)
+        )
         assert estimate(request).estimate.layout == expected.layout
 
 
@@ -105,7 +106,8 @@ def test_tensor_parallelism_must_divide_the_heads() -> None:
 
 def test_remedies_fit_when_applied() -> None:
     request = EstimateRequest(
-        model="gpt3-13b", cluster="8xA100-80GB", global_batch=64, layout="tp=1,pp=1,micro_batch=4,zero_stage=0")
+        model="gpt3-13b", cluster="8xA100-80GB", global_batch=64, layout="tp=1,pp=1,micro_batch=4,zero_stage=0"
+    )
     found = estimate(request)
     assert found.estimate.memory.fits == "no"
     assert 1 <= len(found.remedies) <= 3
@@ -116,8 +118,14 @@ def test_remedies_fit_when_applied() -> None:
         again = estimate(request.model_copy(update={"layout": layout_text(layout)}))
         assert again.estimate.memory.fits in ("yes", "tight")
         assert again.estimate.step_time_s == pytest.approx(remedy["step_time_s"])
-    assert layout_text(found.estimate.layout.model_copy(update={
-        c["path"].removeprefix("layout."): c["value"] for c in found.remedies[0]["changes"]})) in found.next_command
+    assert (
+        layout_text(
+            found.estimate.layout.model_copy(
+                update={c["path"].removeprefix("layout."): c["value"] for c in found.remedies[0]["changes"]}
+            )
+        )
+        in found.next_command
+    )
 
 
 def test_what_fits_needs_no_remedy(estimate_request: Requests) -> None:

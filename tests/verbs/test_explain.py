@@ -20,8 +20,16 @@ from meshwright.verbs.explain import explain
 
 
 def test_every_name_of_the_answers_is_explained() -> None:
-    names = {*Estimate.model_fields, *Memory.model_fields, *BREAKDOWN_TERMS, *MEMORY_CLASSES, *MEMORY_PHASES, *COLUMNS,
-             *rules(), *TrainingJob.model_fields}
+    names = {
+        *Estimate.model_fields,
+        *Memory.model_fields,
+        *BREAKDOWN_TERMS,
+        *MEMORY_CLASSES,
+        *MEMORY_PHASES,
+        *COLUMNS,
+        *rules(),
+        *TrainingJob.model_fields,
+    }
     described_by_their_parts = {"memory", "by", "by_phase"}
     for name in sorted(names - described_by_their_parts):
         found = explain(name)

@@ -23,15 +23,39 @@ SMALL: dict[str, Any] = {"model": "gpt3-2.7b", "cluster": "2x8 A100-80GB", "glob
 def test_the_document_has_the_promised_fields(small_document: dict[str, Any]) -> None:
     assert small_document["schema"] == "meshwright/plan/1"
     promised = {
-        "layouts", "searched", "rejected", "feasible", "elapsed_s", "pareto", "chosen", "time_to_train_s",
-        "time_to_train_with_failures_s", "cost_usd", "energy_j", "assumed", "needs",
+        "layouts",
+        "searched",
+        "rejected",
+        "feasible",
+        "elapsed_s",
+        "pareto",
+        "chosen",
+        "time_to_train_s",
+        "time_to_train_with_failures_s",
+        "cost_usd",
+        "energy_j",
+        "assumed",
+        "needs",
     }
     assert promised <= small_document.keys()
     assert set(small_document["needs"]) == {
-        "checkpoint_bytes", "checkpoint_bytes_per_s", "loader_tokens_per_s", "host_bytes", "power_w"}
+        "checkpoint_bytes",
+        "checkpoint_bytes_per_s",
+        "loader_tokens_per_s",
+        "host_bytes",
+        "power_w",
+    }
     for layout in (*small_document["layouts"], *small_document["pareto"]):
-        assert {"layout", "step_time_s", "step_time_interval_s", "tokens_per_s_per_gpu", "mfu_ratio",
-                "flops_convention", "breakdown_s", "memory"} <= layout.keys()
+        assert {
+            "layout",
+            "step_time_s",
+            "step_time_interval_s",
+            "tokens_per_s_per_gpu",
+            "mfu_ratio",
+            "flops_convention",
+            "breakdown_s",
+            "memory",
+        } <= layout.keys()
         assert tuple(layout["breakdown_s"]) == BREAKDOWN_TERMS
         assert sum(layout["breakdown_s"].values()) == pytest.approx(layout["step_time_s"], rel=1e-9)
         memory = layout["memory"]
@@ -52,7 +76,7 @@ def test_layouts_are_sorted_and_differ_in_substance(small_plan: tuple[Plan, Path
     times = [layout.step_time_s for layout in layouts]
     assert times == sorted(times)
     for i, one in enumerate(layouts):
-        for other in layouts[i + 1:]:
+        for other in layouts[i + 1 :]:
             a, b = one.layout, other.layout
             same = (a.dp, a.tp, a.pp, a.micro_batch) == (b.dp, b.tp, b.pp, b.micro_batch)
             assert not same or other.memory.peak_reserved_bytes <= 0.98 * one.memory.peak_reserved_bytes
@@ -119,7 +143,8 @@ def test_nothing_fits_says_by_how_much_and_what_would_help() -> None:
     # Megatron's 6 bytes a parameter for weights and fp32 gradients alone: 131 GB on each of 8 GPUs.
     assert found.nearest["misses_bytes"] > 175e9 * 6 / 8 - 80 * 2**30
     assert found.nearest["misses_bytes"] == pytest.approx(
-        found.nearest["peak_allocated_bytes"] - found.nearest["budget_bytes"])
+        found.nearest["peak_allocated_bytes"] - found.nearest["budget_bytes"]
+    )
     assert found.remedies
     nodes = next(c["value"] for r in found.remedies for c in r["changes"] if c["path"] == "cluster.n_nodes")
     # The remedy, applied as the next command says, does fit.
@@ -171,7 +196,8 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     assert found.interrupted
     assert found.layouts
     assert estimate(EstimateRequest(plan=tmp_path / "plan.json")).estimate.step_time_s == pytest.approx(
-        found.layouts[0].step_time_s)
+        found.layouts[0].step_time_s
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +234,8 @@ def test_wrong_input_names_the_nearest_right_thing(fields: dict[str, Any], code:
 
 
 @pytest.mark.parametrize(
-    ("n_gpus", "seq_len"), [(8, 2048), (1024, 2048), (16384, 8192), (2240, 2048), (1, 8192), (96, 4096)])
+    ("n_gpus", "seq_len"), [(8, 2048), (1024, 2048), (16384, 8192), (2240, 2048), (1, 8192), (96, 4096)]
+)
 def test_the_assumed_batch_is_near_four_million_tokens(n_gpus: int, seq_len: int) -> None:
     batch = default_global_batch(n_gpus, seq_len)
     assert 2e6 < batch * seq_len < 8e6

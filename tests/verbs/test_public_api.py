@@ -16,8 +16,12 @@ from meshwright.specs.request import EstimateRequest
 def test_import_loads_neither_numpy_nor_pydantic(root: Path) -> None:
     program = "import sys, meshwright; dir(meshwright); print(sorted({'numpy', 'pydantic', 'rich'} & set(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(root / "src")}, capture_output=True,
-        text=True, check=True)
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -41,8 +45,12 @@ assert meshwright.plan.search.search
 assert meshwright.catalog("gpu").rows and meshwright.catalog.gpu("h100")
 """
         done = subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(root / "src")}, capture_output=True,
-            text=True, check=False)
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONPATH": str(root / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
 
 

@@ -29,7 +29,11 @@ def test_every_measured_row_is_scored(measured: tuple[Validation, Path]) -> None
     assert found.overall.rows == 793
     assert found.overall.scored == 793
     assert {group.name: group.rows for group in found.groups} == {
-        "single-node": 720, "multi-node": 73, "trust A": 785, "trust B": 8}
+        "single-node": 720,
+        "multi-node": 73,
+        "trust A": 785,
+        "trust B": 8,
+    }
 
 
 def test_errors_are_those_of_the_written_rows(measured: tuple[Validation, Path]) -> None:
@@ -57,8 +61,15 @@ def test_document(measured: tuple[Validation, Path]) -> None:
     found = document("validate", measured[0])
     assert found["schema"] == "meshwright/validate/1"
     assert set(found["overall"]) == {
-        "name", "rows", "scored", "skipped", "median_error_ratio", "p90_error_ratio", "bias_ratio",
-        "interval_coverage_ratio"}
+        "name",
+        "rows",
+        "scored",
+        "skipped",
+        "median_error_ratio",
+        "p90_error_ratio",
+        "bias_ratio",
+        "interval_coverage_ratio",
+    }
 
 
 def test_odd_rows_are_skipped_with_a_reason(tmp_path: Path) -> None:

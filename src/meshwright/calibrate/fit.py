@@ -50,7 +50,10 @@ def predictions(measured: Sequence[Measured], constants: Constants) -> list[Floa
 
 
 def fit(measured: Sequence[Measured], constants: Constants, names: Sequence[str]) -> Fit:
-    """Fit the constants ``names``, starting from and pulled towards their priors. Needs the extra ``fit`` (scipy)."""
+    """Fit the constants ``names``, starting from their values and pulled towards their priors.
+
+    Needs the extra ``fit`` (scipy). Raises EnvironmentLackError (MW-E390) without it.
+    """
     try:
         from scipy.optimize import least_squares  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -70,7 +73,8 @@ def fit(measured: Sequence[Measured], constants: Constants, names: Sequence[str]
         robust = np.sign(scaled) * np.sqrt(2.0 * (np.sqrt(1.0 + scaled**2) - 1.0))
         return np.concatenate([robust * np.sqrt(weights), theta / prior_sd])
 
-    solution = least_squares(residuals, np.zeros(len(names)), diff_step=1e-4)
+    start = np.log([constants.by_name[name].value for name in names]) - np.log(prior)
+    solution = least_squares(residuals, start, diff_step=1e-4, ftol=1e-4, xtol=1e-4)
     covariance = np.linalg.inv(solution.jac.T @ solution.jac)
     values = dict(zip(names, (prior * np.exp(solution.x)).tolist(), strict=True))
     return Fit(values, dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True)))

@@ -17,23 +17,17 @@ from meshwright.costmodel.axis import tensor
 from meshwright.costmodel.kernel import FloatArray, KernelConstants, backward_time_s, forward_time_s
 from meshwright.costmodel.mesh import GroupPlacement
 from meshwright.costmodel.nccl import collective_time_s
-from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes
+from meshwright.costmodel.operator import Operator, Parameters, Shapes
 from meshwright.costmodel.parameters import block_parameters
+from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import RECOMPUTE_BITS, LayoutBatch
+from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.model import BlockSpec
 
 IntArray = npt.NDArray[np.int32]
-#: Recomputing a module recomputes what lies inside it.
-_WITHIN = {
-    "core_attention": ("core_attention", "attention"),
-    "attention": ("attention",),
-    "mlp": ("mlp",),
-    "norm": ("norm",),
-}
 
 
 @dataclass(slots=True)
@@ -42,8 +36,6 @@ class BlockTimes:
 
     Row ``i * M + j`` is shape ``i`` under recompute mask ``j`` of M. ``*_s`` GPU times; ``tp_*_s`` exposed
     tensor-parallel communication; ``launch_*_s`` what waiting for the CPU adds (backward: with recompute).
-    ``saved_bytes`` are kept to the backward, ``logits_bytes`` from loss forward to backward, ``working_bytes`` live
-    while the part itself runs backward (its own recomputed activations).
     """
 
     forward_s: FloatArray
@@ -56,9 +48,6 @@ class BlockTimes:
     launch_backward_s: FloatArray
     forward_flops: FloatArray
     recompute_flops: FloatArray
-    saved_bytes: FloatArray
-    logits_bytes: FloatArray
-    working_bytes: FloatArray
 
     def total_forward_s(self) -> FloatArray:
         """Everything a forward takes, (K, r)."""
@@ -67,11 +56,6 @@ class BlockTimes:
     def total_backward_s(self) -> FloatArray:
         """Everything a backward takes, recompute included, (K, r)."""
         return self.backward_s + self.recompute_s + self.tp_backward_s + self.tp_recompute_s + self.launch_backward_s
-
-
-def parts_of(job: TrainingJob) -> tuple[tuple[BlockSpec, ...], ...]:
-    """Blocks of each part: prologue, one layer of each group, epilogue."""
-    return (job.model.prologue, *(group.blocks for group in job.model.layers), job.model.epilogue)
 
 
 @formula("the GPU waits for the slower of itself and the CPU that feeds it; soft maximum", "s")
@@ -102,28 +86,16 @@ def block_times(
     ``tp_groups`` is where the TP groups of ``rows`` sit.
     """
     parts = parts_of(job)
-    tp = rows.tp.astype(float)
-    shapes = Shapes(
-        rows.micro_batch.astype(float),
-        tp,
-        np.where(rows.sp != 0, tp, 1.0),
-        job.seq_len,
-        job.model.hidden_size,
-        job.model.vocab_size,
-        job.element_bytes,
-        job.attention,
-    )
+    shapes = shapes_of(job, rows)
     kernel = KernelConstants.of(cluster.gpu, job, constants)
     wire = _TpTimes.of(shapes, rows, cluster, tp_groups, constants)
     found = []
     for index, members in enumerate(parts):
-        # The ends are never recomputed: recomputation wraps layers.
-        is_layer = 0 < index < len(parts) - 1
-        part = _Part(job, shapes, kernel, masks if is_layer else np.zeros_like(masks), constants)
+        part = _Part(job, shapes, kernel, part_masks(masks, index, len(parts)), constants)
         for member in members:
             part.add(member, wire)
         if not job.gradient_accumulation_fusion:
-            accumulation = gradient_accumulation_s(block_parameters(job.model, members), tp, job, kernel)
+            accumulation = gradient_accumulation_s(block_parameters(job.model, members), shapes.tp, job, kernel)
             part.sums["backward_s"] += accumulation[:, None]
         found.append(part.finish())
     return BlockTimes(**{f.name: np.stack([part[f.name] for part in found]) for f in fields(BlockTimes)})
@@ -179,24 +151,15 @@ class _Part:
         self.per_collective_s = eager * constants.get("collective_launch_s", job.attention)
 
     def add(self, member: BlockSpec, wire: _TpTimes) -> None:
-        """One block: its operators, what it saves, and its TP traffic."""
+        """One block: its operators and its TP traffic."""
         kind = blocks.kind(member)
         for operator in kind.operators(self.job.model, member, self.shapes):
             self._operator(operator)
-        for item in kind.saved(self.job.model, member, self.shapes):
-            self._saved(item)
         if kind.TP_REDUCE:
             self._tp(member.kind, kind.TP_REDUCE, wire)
 
-    def _again(self, module: str) -> FloatArray:
-        """1.0 where the recompute mask covers ``module``, (M,)."""
-        bits = RECOMPUTE_BITS["layer"]
-        for cover in _WITHIN.get(module, ()):
-            bits |= RECOMPUTE_BITS[cover]
-        return np.where((self.masks & bits) != 0, 1.0, 0.0)
-
     def _operator(self, operator: Operator) -> None:
-        again = self._again(operator.module)
+        again = recomputed(self.masks, operator.module)
         forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
         flops = np.broadcast_to(np.asarray(operator.forward_flops), self.shapes.tp.shape)[:, None]
         backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
@@ -209,19 +172,8 @@ class _Part:
         self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)
         self.cpu["backward"] += operator.kernels[1] * self.per_backward_kernel_s
 
-    def _saved(self, item: Saved) -> None:
-        size = item.size_bytes[:, None]
-        if item.logits:
-            self.sums["logits_bytes"] += size
-        elif item.module == "layer":
-            self.sums["saved_bytes"] += size
-        else:
-            again = self._again(item.module)
-            self.sums["saved_bytes"] += (1.0 - again) * size
-            self.sums["working_bytes"] += again * size
-
     def _tp(self, kind: str, phases: tuple[str, ...], wire: _TpTimes) -> None:
-        again = self._again(kind)
+        again = recomputed(self.masks, kind)
         forward, calls = (x[:, None] for x in wire.phase(phases, "forward", self.shapes))
         self.sums["tp_forward_s"] += forward
         self.sums["tp_recompute_s"] += again * forward
@@ -232,16 +184,10 @@ class _Part:
         self.cpu["backward"] += calls * self.per_collective_s
 
     def finish(self) -> dict[str, FloatArray]:
-        """Waits for launches and full recomputation put in; flat (r * M,)."""
+        """Waits for launches put in; flat (r * M,)."""
         sums, softness = self.sums, self.constants.get("launch_softness")
         forward = sums["forward_s"] + sums["tp_forward_s"]
         backward = sums["backward_s"] + sums["tp_backward_s"] + sums["recompute_s"] + sums["tp_recompute_s"]
         sums["launch_forward_s"] = launch_wait_s(forward, self.cpu["forward"], softness)
         sums["launch_backward_s"] = launch_wait_s(backward, self.cpu["backward"] + self.cpu["recompute"], softness)
-        # A fully recomputed layer keeps its input only; what else it saved is needed again while it runs backward.
-        full = (self.masks & RECOMPUTE_BITS["layer"]) != 0
-        layer_input = (self.shapes.element_bytes * self.shapes.outer_tokens * self.job.model.hidden_size)[:, None]
-        saved = sums["saved_bytes"]
-        sums["working_bytes"] += np.where(full, np.maximum(saved - layer_input, 0.0), 0.0)
-        sums["saved_bytes"] = np.where(full, np.minimum(saved, layer_input), saved)
         return {name: table.ravel() for name, table in sums.items()}

@@ -7,16 +7,20 @@ all rows lies together in memory.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.activations import Activations, activations
 from meshwright.costmodel.axis import tensor
-from meshwright.costmodel.block_times import BlockTimes, block_times, parts_of
+from meshwright.costmodel.block_times import BlockTimes, block_times
 from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.parameters import block_parameters
-from meshwright.costmodel.rows import dense_codes, distinct
+from meshwright.costmodel.recompute import parts_of
+from meshwright.costmodel.rows import Column, dense_codes, distinct
 from meshwright.costmodel.stages import StageTable, stage_table
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
@@ -27,56 +31,83 @@ FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
 
 
+@dataclass
+class Tables:
+    """Tables of blocks on distinct shapes and masks, made when first asked for: memory is often all that is."""
+
+    job: TrainingJob
+    cluster: Cluster
+    constants: Constants
+    shapes: LayoutBatch
+    masks: npt.NDArray[np.int32]
+
+    @functools.cached_property
+    def times(self) -> BlockTimes:
+        """Times of every part."""
+        groups = place("tp", self.cluster, self.shapes)
+        return block_times(self.job, self.cluster, self.shapes, self.masks, groups, self.constants)
+
+    @functools.cached_property
+    def activations(self) -> Activations:
+        """Activations of every part."""
+        return activations(self.job, self.shapes, self.masks)
+
+
 @dataclass(slots=True)
 class Gathered:
     """``n`` layouts over C rank classes and K parts.
 
-    ``block_row`` (n,) into ``blocks`` (K, r); ``stage_row`` (n,) into ``stages`` (.., d); ``state_row`` (n,) into
-    ``parameters`` (C, s), the elements a rank of each class holds.
+    ``cell_row`` (n,) into ``cells``, layouts that differ in more than SWITCHES; ``mask_row`` (n,) into the recompute
+    masks; ``block_row`` (n,) into the tables of blocks (K, r); ``stage_row`` (n,) into ``stages`` (.., d);
+    ``state_row`` (n,) into ``parameters`` (C, s), the elements a rank of each class holds.
     """
 
     job: TrainingJob
     cluster: Cluster
     constants: Constants
     layouts: LayoutBatch
-    blocks: BlockTimes
+    cells: LayoutBatch
+    cell_row: IndexArray
+    mask_row: IndexArray
+    tables: Tables
     block_row: IndexArray
     stages: StageTable
     stage_row: IndexArray
     parameters: FloatArray
+    state_of_cell: IndexArray
     state_row: IndexArray
     n_micro_batches: npt.NDArray[np.int32]
 
     @classmethod
     def of(cls, job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> Gathered:
         """Build the tables that ``layouts`` need."""
-        shape_first, shape_row = distinct((layouts.tp, layouts.sp, layouts.micro_batch, _tp_stride(layouts)))
-        shape_rows = layouts.take(shape_first)
-        mask_row, n_masks = dense_codes(layouts.recompute)
-        masks = np.zeros(n_masks, np.int32)
-        masks[mask_row] = layouts.recompute
-        times = block_times(job, cluster, shape_rows, masks, place("tp", cluster, shape_rows), constants)
-        stage_first, stage_row = distinct((layouts.pp, layouts.vpp, layouts.stage_split))
+        cells, cell_row = _cells(layouts)
+        shape_first, shape_of_cell = distinct((cells.tp, cells.micro_batch))
+        mask_row, masks = _masks(layouts)
+        tables = Tables(job, cluster, constants, _both_sp(cells.take(shape_first)), masks)
+        stage_first, stage_of_cell = distinct((cells.pp, cells.vpp, cells.stage_split))
         keys = [
-            (int(layouts.pp[i]), int(layouts.vpp[i]), layouts.stage_splits[int(layouts.stage_split[i])])
-            for i in stage_first
+            (int(cells.pp[i]), int(cells.vpp[i]), cells.stage_splits[int(cells.stage_split[i])]) for i in stage_first
         ]
         stages = stage_table(keys, tuple(group.repeat for group in job.model.layers))
-        state_first, state_row = distinct((layouts.tp, stage_row))
-        parameters = _rank_parameters(job, layouts.take(state_first), stages, stage_row[state_first])
-        n_micro_batches = (job.global_batch // (layouts.dp * layouts.micro_batch)).astype(np.int32)
+        state_first, state_of_cell = distinct((cells.tp, (stage_of_cell, len(stage_first))))
+        n_micro_batches = (job.global_batch // (cells.dp * cells.micro_batch)).astype(np.int32)
         return cls(
-            job,
-            cluster,
-            constants,
-            layouts,
-            times,
-            shape_row * n_masks + mask_row,
-            stages,
-            stage_row,
-            parameters,
-            state_row,
-            n_micro_batches,
+            job=job,
+            cluster=cluster,
+            constants=constants,
+            layouts=layouts,
+            cells=cells,
+            cell_row=cell_row,
+            mask_row=mask_row,
+            tables=tables,
+            block_row=(shape_of_cell.take(cell_row) * 2 + layouts.sp) * len(masks) + mask_row,
+            stages=stages,
+            stage_row=stage_of_cell.take(cell_row),
+            parameters=_rank_parameters(job, cells.take(state_first), stages, stage_of_cell[state_first]),
+            state_of_cell=state_of_cell,
+            state_row=state_of_cell.take(cell_row),
+            n_micro_batches=n_micro_batches.take(cell_row),
         )
 
     def __len__(self) -> int:
@@ -84,19 +115,14 @@ class Gathered:
 
     def take(self, index: npt.NDArray[np.intp]) -> Gathered:
         """The rows of ``index``, on the same tables."""
-        return Gathered(
-            self.job,
-            self.cluster,
-            self.constants,
-            self.layouts.take(index),
-            self.blocks,
-            self.block_row[index],
-            self.stages,
-            self.stage_row[index],
-            self.parameters,
-            self.state_row[index],
-            self.n_micro_batches[index],
+        rows = ("cell_row", "mask_row", "block_row", "stage_row", "state_row", "n_micro_batches")
+        return dataclasses.replace(
+            self, layouts=self.layouts.take(index), **{name: getattr(self, name).take(index) for name in rows}
         )
+
+    def columns(self) -> tuple[Column, Column, Column]:
+        """Cell, sequence parallelism and recompute mask as columns of ``distinct``: what a rank's work depends on."""
+        return (self.cell_row, len(self.cells)), (self.layouts.sp, 2), (self.mask_row, len(self.tables.masks))
 
     @property
     def n_classes(self) -> int:
@@ -148,22 +174,48 @@ class Gathered:
         """Parameter elements of the rank that holds most, (n,)."""
         return np.asarray(np.max(self.parameters, axis=0).take(self.state_row))
 
-    def place(self, axis: str) -> GroupPlacement:
-        """Where the groups of ``axis`` sit, (n,)."""
-        return place(axis, self.cluster, self.layouts)
+    def placed(self, axis: str) -> tuple[LayoutBatch, GroupPlacement, IndexArray]:
+        """Cells under each rank order (o * c rows), where their groups of ``axis`` sit, and each row's place there.
+
+        Where groups sit depends on nothing else, so what they cost is computed on these few.
+        """
+        orders = len(self.layouts.rank_orders)
+        tiled = self.cells.take(np.tile(np.arange(len(self.cells)), orders))
+        tiled.rank_order = np.repeat(np.arange(orders, dtype=np.int32), len(self.cells))
+        return tiled, place(axis, self.cluster, tiled), self.layouts.rank_order * len(self.cells) + self.cell_row
 
 
-def _tp_stride(layouts: LayoutBatch) -> npt.NDArray[np.int32]:
-    """Ranks between TP neighbours, (n,): 1 in every order that starts with tp."""
-    stride = np.ones(len(layouts), np.int32)
-    for code, order in enumerate(layouts.rank_orders):
-        if order.split("-")[0] != "tp":
-            rows = layouts.rank_order == code
-            for faster in order.split("-"):
-                if faster == "tp":
-                    break
-                stride[rows] *= getattr(layouts, faster)[rows]
-    return stride
+def _cells(layouts: LayoutBatch) -> tuple[LayoutBatch, IndexArray]:
+    """The distinct cells and the cell of each row."""
+    columns = (
+        layouts.dp,
+        layouts.tp,
+        layouts.pp,
+        layouts.vpp,
+        layouts.schedule,
+        layouts.stage_split,
+        layouts.micro_batch,
+    )
+    if layouts.cell is not None:
+        first, cell_row = distinct((layouts.cell,))
+    else:
+        first, cell_row = distinct(columns)
+    return layouts.take(first), cell_row
+
+
+def _masks(layouts: LayoutBatch) -> tuple[IndexArray, npt.NDArray[np.int32]]:
+    """The recompute mask of each row as an index, and the distinct masks."""
+    mask_row, n_masks = dense_codes(layouts.recompute)
+    masks = np.zeros(n_masks, np.int32)
+    masks[mask_row] = layouts.recompute
+    return mask_row, masks
+
+
+def _both_sp(shapes: LayoutBatch) -> LayoutBatch:
+    """Each shape without and with sequence parallelism, in this order."""
+    doubled = shapes.take(np.repeat(np.arange(len(shapes)), 2))
+    doubled.sp = np.tile(np.array([0, 1], np.int32), len(shapes))
+    return doubled
 
 
 def _rank_parameters(job: TrainingJob, layouts: LayoutBatch, stages: StageTable, stage_row: IndexArray) -> FloatArray:

@@ -12,6 +12,7 @@ from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
 #: Two-sided 80 % of a normal distribution.
@@ -20,7 +21,10 @@ Z_80 = 1.2815515655446004
 
 @formula("residuals of left-out rows, see the [interval] table of the constants", "1")
 def log_sd(
-    step_time_s: FloatArray, breakdown_s: Mapping[str, FloatArray], off_ground_variance: float, constants: Constants
+    step_time_s: FloatArray,
+    breakdown_s: Mapping[str, FloatArray],
+    off_ground_variance: FloatArray,
+    constants: Constants,
 ) -> FloatArray:
     """Standard deviation of log(measured / predicted), (n,): quadrature sum over what makes a prediction uncertain."""
     spec = constants.interval
@@ -31,9 +35,12 @@ def log_sd(
     return np.sqrt(variance + (network * spec.network_sd) ** 2 + off_ground_variance)
 
 
-def off_ground_variance(job: TrainingJob, cluster: Cluster, constants: Constants) -> float:
-    """Variance added for leaving validated ground: another GPU architecture, attention kernel or kind of network than
-    any validated row, or more GPUs."""
+def off_ground_variance(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> FloatArray:
+    """Variance added for leaving validated ground, (n,).
+
+    That is another GPU architecture, attention kernel, kind of network or pipeline schedule than any validated row,
+    or more GPUs.
+    """
     spec = constants.interval
     variance = 0.0
     if cluster.gpu.architecture not in spec.validated_gpus:
@@ -44,4 +51,5 @@ def off_ground_variance(job: TrainingJob, cluster: Cluster, constants: Constants
         variance += spec.unseen_fabric_sd**2
     if cluster.n_gpus > spec.validated_n_gpus:
         variance += (spec.per_doubling_beyond_scale_sd * math.log2(cluster.n_gpus / spec.validated_n_gpus)) ** 2
-    return variance
+    seen = [code for code, name in enumerate(layouts.schedules) if name in spec.validated_schedules]
+    return np.where(np.isin(layouts.schedule, seen), variance, variance + spec.unseen_schedule_sd**2)

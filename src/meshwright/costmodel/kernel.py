@@ -51,7 +51,7 @@ class KernelConstants:
             gemm_half_m=get("gemm_half_m"),
             gemm_half_n=get("gemm_half_n"),
             gemm_half_k=get("gemm_half_k"),
-            wgrad_ratio=get("wgrad_ratio"),
+            wgrad_ratio=constants.get("wgrad_ratio", "fused" if job.gradient_accumulation_fusion else "separate"),
             attention_ceiling_ratio=get("attention_ceiling_ratio"),
             attention_backward_ratio=get("attention_backward_ratio"),
             attention_half_seq_len=get("attention_half_seq_len"),

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.axis import data
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
+from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
@@ -59,6 +60,17 @@ class Peak:
 
 def peak(rows: Gathered) -> Peak:
     """Peak memory of the worst rank of every row."""
+    first, inverse = distinct((*rows.columns(), (rows.layouts.zero_stage, 2)))
+    found = _peak(rows.take(first))
+    return Peak(
+        found.allocated_bytes.take(inverse),
+        found.reserved_bytes.take(inverse),
+        found.worst_class.take(inverse),
+        found.outside_bytes.take(inverse),
+    )
+
+
+def _peak(rows: Gathered) -> Peak:
     outside = _buffers(rows) + rows.constants.get("context_bytes")
     worst = np.zeros(len(rows), np.intp)
     highest = np.full(len(rows), -1.0)
@@ -75,7 +87,7 @@ def peak(rows: Gathered) -> Peak:
 
 def class_memory(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
     """Bytes by class of memory (tensors only) on the fullest rank of a rank class, (n,) each."""
-    job, layouts, blocks = rows.job, rows.layouts, rows.blocks
+    job, layouts, held = rows.job, rows.layouts, rows.tables.activations
     weights, gradients, optimizer = state_bytes(
         rows.rank_parameters(class_index),
         job.element_bytes,
@@ -83,13 +95,13 @@ def class_memory(rows: Gathered, class_index: int | IndexArray) -> dict[str, Flo
         data.divides("optimizer_state", layouts),
     )
     working = np.zeros(len(rows))
-    if blocks.working_bytes.any():
-        for part in range(1, len(blocks.working_bytes) - 1):
-            working = np.maximum(working, rows.part(blocks.working_bytes, part))
+    if held.working_bytes.any():
+        for part in range(1, len(held.working_bytes) - 1):
+            working = np.maximum(working, rows.part(held.working_bytes, part))
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index)),
         layouts.vpp,
-        rows.in_class(blocks.saved_bytes, class_index),
+        rows.in_class(held.saved_bytes, class_index),
         working,
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
@@ -100,21 +112,19 @@ def class_memory(rows: Gathered, class_index: int | IndexArray) -> dict[str, Flo
         "gradients": gradients,
         "optimizer": optimizer,
         "activations": activations,
-        "logits": rows.in_class(blocks.logits_bytes, class_index),
+        "logits": rows.in_class(held.logits_bytes, class_index),
         "gather": gathered,
     }
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
     """Chunk activations alive at the peak on ``rank``, (n,)."""
-    layouts = rows.layouts
+    layouts, m = rows.layouts, rows.n_micro_batches
     alive = np.zeros(len(rows))
     for code, name in enumerate(layouts.schedules):
-        chosen = np.flatnonzero(layouts.schedule == code)
-        if len(chosen):
-            alive[chosen] = schedules()[name].in_flight(
-                layouts.pp[chosen], layouts.vpp[chosen], rows.n_micro_batches[chosen], rank[chosen]
-            )
+        chosen = layouts.schedule == code
+        if chosen.any():
+            np.copyto(alive, schedules()[name].in_flight(layouts.pp, layouts.vpp, m, rank), where=chosen)
     return alive
 
 

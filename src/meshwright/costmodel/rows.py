@@ -9,28 +9,36 @@ import numpy.typing as npt
 
 #: Above this many cells a dense table of combinations costs more than sorting.
 _DENSE_LIMIT = 1 << 22
+#: Above this many cells the combinations so far are coded anew, so that tables stay in cache.
+_RECODE_LIMIT = 1 << 17
 
 
-def distinct(columns: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Distinct rows over small non-negative integer columns of length n.
+#: A column of small non-negative integers, or codes 0..size-1 with their number.
+Column = npt.NDArray[np.integer] | tuple[npt.NDArray[np.integer], int]
+
+
+def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Distinct rows over columns of length n.
 
     Returns ``first`` (d,), the index of a row that stands for each combination, and ``inverse`` (n,) into it.
     """
-    key = np.zeros(len(columns[0]), np.int64)
-    cells = 1
-    for column in columns:
-        codes, n_values = dense_codes(column)
-        if n_values > 1:
-            key = key * n_values + codes
-            cells *= n_values
-    if cells > _DENSE_LIMIT:
-        _values, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        return first, inverse
-    codes, n_values = dense_codes(key)
+    codes, n_values = _coded(columns[0])
+    for column in columns[1:]:
+        more, n_more = _coded(column)
+        if n_more > 1:
+            codes = codes * np.int64(n_more) + more
+            n_values *= n_more
+            if n_values > _RECODE_LIMIT:
+                codes, n_values = dense_codes(codes)
+    codes, n_values = dense_codes(codes)
     first = np.empty(n_values, np.intp)
     # Written back to front, so that the first row of each combination stays.
-    first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return first, codes
+
+
+def _coded(column: Column) -> tuple[npt.NDArray[np.integer], int]:
+    return column if isinstance(column, tuple) else dense_codes(column)
 
 
 def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], int]:
@@ -42,6 +50,10 @@ def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], 
     present = np.zeros(top, bool)
     present[column] = True
     values = np.flatnonzero(present)
+    if len(values) <= 1:
+        return np.zeros(len(column), np.intp), len(values)
+    if len(values) == top:
+        return column.astype(np.intp, copy=False), top
     table = np.zeros(top, np.intp)
     table[values] = np.arange(len(values))
-    return table[column], len(values)
+    return table.take(column), len(values)

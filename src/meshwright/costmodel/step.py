@@ -15,6 +15,7 @@ from meshwright.costmodel import memory
 from meshwright.costmodel.axis import data, pipeline
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
+from meshwright.costmodel.mesh import place
 from meshwright.costmodel.nccl import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
@@ -68,7 +69,9 @@ def evaluate(
         breakdown = _breakdown(rows, step)
         peak = memory.peak(rows)
         by = memory.by_class(rows, peak)
-        deviation = log_sd(step.step_time_s, breakdown, off_ground_variance(job, cluster, constants), constants)
+        deviation = log_sd(
+            step.step_time_s, breakdown, off_ground_variance(job, cluster, layouts, constants), constants
+        )
     time = step.step_time_s
     spread = np.exp(Z_80 * deviation)
     model_flops = 3.0 * forward_flops_per_sequence(job) * job.global_batch
@@ -138,26 +141,47 @@ def step_time_s(
     )
 
 
+@dataclass(slots=True)
+class _Pipeline:
+    """What the pipeline takes, (n,) each: in all, on its critical rank class, and a micro-batch's longest phases."""
+
+    pipeline_s: FloatArray
+    hop_s: FloatArray
+    critical_class: IndexArray
+    slowest_s: FloatArray
+    forward_s: FloatArray
+    backward_s: FloatArray
+
+
 def _step(rows: Gathered) -> _Step:
     layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
-    hop = _hop_s(rows)
-    profile = _profile(rows, hop)
-    pipeline_s = _pipeline_time_s(rows, profile)
-    critical, slowest, backward, forward = _critical(profile)
-    busy = m * slowest
+    pipe = _pipeline(rows)
+    busy = m * pipe.slowest_s
     # What hops cost is what they add to the wait of the critical rank; the rest of its wait is the bubble.
-    all_hops = 2.0 * hop * (m * layouts.vpp + layouts.pp - 2)
-    transfers = np.minimum(all_hops, np.maximum(pipeline_s - busy, 0.0))
-    dp_exposed, hidden = _data_parallel_s(rows, forward, backward)
+    all_hops = 2.0 * pipe.hop_s * (m * layouts.vpp + layouts.pp - 2)
+    transfers = np.minimum(all_hops, np.maximum(pipe.pipeline_s - busy, 0.0))
+    dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
     contention = contention_s(hidden + (all_hops - transfers), rows.constants.get("contention_ratio"))
     tied = _tied_embedding_s(rows)
     optimizer = _optimizer_s(rows)
-    time = step_time_s(pipeline_s, dp_exposed, tied, contention, optimizer, rows.job.straggler_ratio)
-    return _Step(time, critical, pipeline_s, busy, transfers, tied, dp_exposed, contention, optimizer)
+    time = step_time_s(pipe.pipeline_s, dp_exposed, tied, contention, optimizer, rows.job.straggler_ratio)
+    return _Step(time, pipe.critical_class, pipe.pipeline_s, busy, transfers, tied, dp_exposed, contention, optimizer)
+
+
+def _pipeline(rows: Gathered) -> _Pipeline:
+    """The pipeline of every row, computed on rows that differ in what a pipeline sees."""
+    _tiled, groups, place_row = rows.placed("pp")
+    _first, hop_kind = distinct((groups.crosses_nodes.view(np.int8), groups.groups_per_node))
+    first, inverse = distinct((*rows.columns(), hop_kind.take(place_row)))
+    few = rows.take(first)
+    hop = _hop_s(few)
+    profile = _profile(few, hop)
+    time = _pipeline_time_s(few, profile)
+    return _Pipeline(*(column.take(inverse) for column in (time, hop, *_critical(profile))))
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:
-    """The class with most work a micro-batch, that work, and the longest backward and forward; (n,) each."""
+    """The class with most work a micro-batch, that work, and the longest forward and backward; (n,) each."""
     forward, backward = profile.forward_s.T, profile.backward_s.T
     critical = np.zeros(forward.shape[1], np.intp)
     slowest = forward[0] + backward[0]
@@ -165,12 +189,12 @@ def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatAr
         work = forward[index] + backward[index]
         np.copyto(critical, index, where=work > slowest)
         slowest = np.maximum(slowest, work)
-    return critical, slowest, np.maximum.reduce(backward, axis=0), np.maximum.reduce(forward, axis=0)
+    return critical, slowest, np.maximum.reduce(forward, axis=0), np.maximum.reduce(backward, axis=0)
 
 
 def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     """The terms of the step on the critical path, (n,) each; they sum to the step time."""
-    blocks, m = rows.blocks, rows.n_micro_batches.astype(float)
+    blocks, m = rows.tables.times, rows.n_micro_batches.astype(float)
 
     def spent(table: FloatArray) -> FloatArray:
         return m * rows.in_class(table, step.critical_class)
@@ -192,7 +216,7 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
 
 
 def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
-    forward, backward = rows.blocks.total_forward_s(), rows.blocks.total_backward_s()
+    forward, backward = rows.tables.times.total_forward_s(), rows.tables.times.total_backward_s()
 
     def classes(table: FloatArray) -> FloatArray:
         # Transposed views of class-major arrays: the schedules work on one class of all rows at a time.
@@ -242,7 +266,7 @@ def _pipeline_time_s(rows: Gathered, profile: PipelineProfile) -> FloatArray:
 
 def _hop_s(rows: Gathered) -> FloatArray:
     """Latency of one stage-to-stage transfer, (n,); zero without a pipeline."""
-    groups = rows.place("pp")
+    groups = place("pp", rows.cluster, rows.layouts)
     traffic = pipeline.sends(rows.job, rows.layouts)
     hop = point_to_point_time_s(
         traffic.size_bytes, rows.cluster, groups.crosses_nodes, groups.groups_per_node, rows.constants
@@ -255,14 +279,16 @@ def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArr
 
     ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind.
     """
-    first, inverse = distinct((rows.state_row, rows.layouts.dp, rows.layouts.rank_order))
-    few = rows.take(first)
-    heaviest = few.heaviest_parameters()
-    groups = few.place("dp")
-    traffics, _sharded = data.sends(rows.job, few.layouts, heaviest)
+    placed, groups, place_row = rows.placed("dp")
+    state = np.tile(rows.state_of_cell, len(placed) // len(rows.cells))
+    first, kind = distinct((state, placed.dp, placed.rank_order))
+    few, inverse = placed.take(first), kind.take(place_row)
+    heaviest = np.max(rows.parameters, axis=0)[state[first]]
+    size, per_node, sharers = (column[first] for column in (groups.size, groups.ranks_per_node, groups.groups_per_node))
+    traffics, _sharded = data.sends(rows.job, few, heaviest)
     sharded = rows.layouts.zero_stage >= 1
     parallel = rows.layouts.dp > 1
-    n_buckets = _buckets(rows.constants, heaviest, few.layouts.dp)
+    n_buckets = _buckets(rows.constants, heaviest, few.dp)
     windows = {"backward": backward_s, "forward": forward_s}
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
     for traffic in traffics:
@@ -270,18 +296,10 @@ def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArr
         if not applies.any():
             continue
         buckets = n_buckets if traffic.hidden_by else np.ones(len(few))
-        time = (
-            buckets
-            * collective_time_s(
-                traffic.collective,
-                traffic.size_bytes / buckets,
-                rows.cluster,
-                groups.size,
-                groups.ranks_per_node,
-                groups.groups_per_node,
-                rows.constants,
-            )
-        ).take(inverse)
+        time = buckets * collective_time_s(
+            traffic.collective, traffic.size_bytes / buckets, rows.cluster, size, per_node, sharers, rows.constants
+        )
+        time = time.take(inverse)
         shown = exposed_s(time, windows[traffic.hidden_by], buckets.take(inverse)) if traffic.hidden_by else time
         exposed += applies * shown
         hidden += applies * (time - shown)
@@ -299,15 +317,15 @@ def _tied_embedding_s(rows: Gathered) -> FloatArray:
     model = rows.job.model
     if not model.tie_word_embeddings or not (rows.layouts.pp > 1).any():
         return np.zeros(len(rows))
-    first, inverse = distinct((rows.layouts.tp, rows.layouts.pp, rows.layouts.dp, rows.layouts.rank_order))
-    few = rows.take(first)
-    groups = few.place("pp")
-    size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / few.layouts.tp
-    per_node = np.where(groups.crosses_nodes, 1, 2)
+    placed, groups, place_row = rows.placed("pp")
+    first, kind = distinct((placed.tp, placed.pp, placed.dp, placed.rank_order))
+    few = placed.take(first)
+    size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / few.tp
+    per_node = np.where(groups.crosses_nodes[first], 1, 2)
     time = collective_time_s(
-        "all_reduce", size, rows.cluster, np.full(len(few), 2), per_node, groups.groups_per_node, rows.constants
+        "all_reduce", size, rows.cluster, np.full(len(few), 2), per_node, groups.groups_per_node[first], rows.constants
     )
-    return np.where(few.layouts.pp > 1, time, 0.0).take(inverse)
+    return np.where(few.pp > 1, time, 0.0).take(kind).take(place_row)
 
 
 @formula("Adam streams gradient, master weight and two moments, read and written, and writes the weight", "s")
@@ -336,7 +354,10 @@ def _hardware_flops(rows: Gathered, model_flops: float) -> FloatArray:
     layouts = rows.layouts
     held = np.einsum("ckd,cd->kd", rows.stages.counts, rows.stages.multiplicity.astype(float))
     again = sum(
-        (held[part].take(rows.stage_row) * rows.part(rows.blocks.recompute_flops, part) for part in range(len(held))),
+        (
+            held[part].take(rows.stage_row) * rows.part(rows.tables.times.recompute_flops, part)
+            for part in range(len(held))
+        ),
         np.zeros(len(rows)),
     )
     return model_flops + again * layouts.tp * layouts.dp * rows.n_micro_batches
@@ -355,7 +376,7 @@ def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants
         pp=layout.pp,
         vpp=layout.vpp,
         n_micro_batches=int(rows.n_micro_batches[0]),
-        forward_s=laid_out(rows.blocks.total_forward_s()),
-        backward_s=laid_out(rows.blocks.total_backward_s()),
+        forward_s=laid_out(rows.tables.times.total_forward_s()),
+        backward_s=laid_out(rows.tables.times.total_backward_s()),
         hop_s=float(_hop_s(rows)[0]),
     )

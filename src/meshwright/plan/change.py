@@ -61,7 +61,9 @@ def parse_change(text: str, *, where: str = "--set") -> Change:
     path, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not path or not value:
         raise InputError(
-            "MW-E150", _("'{text}' is not path=value.").format(text=text), where=where,
+            "MW-E150",
+            _("'{text}' is not path=value.").format(text=text),
+            where=where,
             nearest=_("Write it like '{example}'.").format(example="cluster.nics_per_node=8"),
         )
     known = paths()
@@ -69,7 +71,9 @@ def parse_change(text: str, *, where: str = "--set") -> Change:
         ends = [full for full in known if full.split(".", 1)[1] == path or full.endswith(f".{path}")]
         if len(ends) != 1:
             raise InputError(
-                "MW-E151", _("'{path}' is not something that can be set.").format(path=path), where=where,
+                "MW-E151",
+                _("'{path}' is not something that can be set.").format(path=path),
+                where=where,
                 nearest=_nearest_path(path, known, ends),
             )
         path = ends[0]
@@ -89,7 +93,9 @@ def apply(change: Change, case: Case) -> Case:
     root, _dot, rest = change.path.partition(".")
     if change.path not in paths():
         raise InputError(
-            "MW-E151", _("'{path}' is not something that can be set.").format(path=change.path), where="--set",
+            "MW-E151",
+            _("'{path}' is not something that can be set.").format(path=change.path),
+            where="--set",
             nearest=did_you_mean(change.path, paths()),
         )
     if root == "job":
@@ -118,7 +124,9 @@ def _changed(noun: _N, path: str, change: Change) -> _N:
         return type(noun).model_validate(fields | {name: value})
     except ValidationError as error:
         raise InputError(
-            "MW-E152", _("{path} cannot be '{value}'.").format(path=change.path, value=change.value), where="--set",
+            "MW-E152",
+            _("{path} cannot be '{value}'.").format(path=change.path, value=change.value),
+            where="--set",
             nearest=_allowed(type(noun), name) or error.errors()[0]["msg"] + ".",
         ) from None
 

@@ -19,6 +19,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 #: Memory that a slower layout must save to be shown beside a faster one.
 WORTH_SAVING_RATIO = 0.02
+#: Trade-offs of log memory against log time at which a row is looked for that beats many others.
+_PIVOT_WEIGHTS = (1.0, 0.2, 0.05, 5.0)
 
 
 @dataclass(slots=True)
@@ -39,8 +41,9 @@ class Candidates:
 
     def take(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> Candidates:
         """The candidates of ``index``."""
-        return Candidates(self.row[index], self.step_time_s[index], self.peak_bytes[index], self.features[index],
-                          self.family[index])
+        return Candidates(
+            self.row[index], self.step_time_s[index], self.peak_bytes[index], self.features[index], self.family[index]
+        )
 
     def join(self, other: Candidates) -> Candidates:
         """Both, each row number once."""
@@ -62,14 +65,24 @@ def nobody() -> Candidates:
 
 def candidates(rows: IndexArray, layouts: LayoutBatch, scores: Scores, keep: IndexArray) -> Candidates:
     """The positions ``keep`` of a scored chunk, whose row numbers in the space are ``rows``."""
-    features = sum((
-        (column[keep] != off).astype(np.int64)
-        for column, off in ((layouts.sp, 0), (layouts.zero_stage, 0), (layouts.vpp, 1), (layouts.stage_split, 0),
-                            (layouts.recompute, 0), (layouts.rank_order, 0))
-    ), np.zeros(len(keep), np.int64))
+    features = sum(
+        (
+            (column[keep] != off).astype(np.int64)
+            for column, off in (
+                (layouts.sp, 0),
+                (layouts.zero_stage, 0),
+                (layouts.vpp, 1),
+                (layouts.stage_split, 0),
+                (layouts.recompute, 0),
+                (layouts.rank_order, 0),
+            )
+        ),
+        np.zeros(len(keep), np.int64),
+    )
     family = np.stack([layouts.dp[keep], layouts.tp[keep], layouts.pp[keep], layouts.micro_batch[keep]], axis=1)
-    return Candidates(rows[keep], scores.step_time_s[keep], scores.peak_reserved_bytes[keep],
-                      features, family.astype(np.int64))
+    return Candidates(
+        rows[keep], scores.step_time_s[keep], scores.peak_reserved_bytes[keep], features, family.astype(np.int64)
+    )
 
 
 @dataclass(slots=True)
@@ -90,7 +103,7 @@ class Best:
         if not len(keep):
             return
         time = scores.step_time_s[keep]
-        limit = 8 * self.size
+        limit = 3 * self.size
         while True:
             # Most rows are far from the best: look at the fastest few, and at more only if too many were variants.
             few = keep if len(keep) <= limit else keep[time <= np.partition(time, limit)[limit]]
@@ -146,9 +159,10 @@ class Front:
             keep = np.flatnonzero(wanted & (peak < least))
         else:
             keep = np.flatnonzero(wanted)
-            # The row that is good at both beats most others; only the rest is worth sorting.
-            pivot = keep[np.argmin(time[keep] * peak[keep])] if len(keep) else 0
-            keep = keep[(time[keep] <= time[pivot]) | (peak[keep] < peak[pivot])]
+            # A row that is good at both, by any weight, beats most others; only the rest is worth sorting.
+            for weight in _PIVOT_WEIGHTS if len(keep) else ():
+                pivot = keep[np.argmin(np.log(time[keep]) + weight * np.log(peak[keep]))]
+                keep = keep[(time[keep] < time[pivot]) | (peak[keep] < peak[pivot]) | (keep == pivot)]
         keep = keep[_front(time[keep], peak[keep], keep)]
         if len(keep):
             pool = self.found.join(candidates(rows, layouts, scores, keep))

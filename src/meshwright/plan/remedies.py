@@ -58,8 +58,11 @@ def layout_remedies(
     for options in (singles, pairs):
         known = [{change.path for change in remedy.changes} for remedy in found]
         # A pair that contains a remedy found before adds a change that is not needed.
-        found.extend(remedy for remedy in _distinct(_fitting(case, constants, options, budget), case.layout)
-                     if not any(paths <= {change.path for change in remedy.changes} for paths in known))
+        found.extend(
+            remedy
+            for remedy in _distinct(_fitting(case, constants, options, budget), case.layout)
+            if not any(paths <= {change.path for change in remedy.changes} for paths in known)
+        )
     return tuple(found[:limit])
 
 

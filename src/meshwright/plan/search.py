@@ -13,7 +13,7 @@ import numpy.typing as npt
 from meshwright.costmodel import score
 from meshwright.costmodel.memory import capacity_bytes
 from meshwright.plan.pareto import Best, Candidates, Front
-from meshwright.plan.space import Space, lawful, space
+from meshwright.plan.space import Space, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -24,7 +24,7 @@ IndexArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 #: Rows a chunk: large enough that numpy's call overhead vanishes, small enough that its columns stay in cache.
-CHUNK_ROWS = 32_768
+CHUNK_ROWS = 131_072
 #: Rows that are scored before everything else, so that an interrupted search has an answer.
 FIRST_ROWS = 1_024
 #: The rule under which layouts are counted that are legal but do not fit the memory.
@@ -75,18 +75,13 @@ class _Search:
     first_incumbent_s: float | None = None
 
     def take(self, rows: IndexArray, layouts: LayoutBatch, *, count: bool) -> None:
-        """Put one chunk through rules, cost model and memory; ``count`` is off for rows that come again."""
-        ok, rejected = lawful(self.job, self.cluster, layouts)
-        visited = len(rows)
-        if not ok.all():
-            rows, layouts = rows[ok], layouts.take(ok)
-        room = self._score(rows, layouts) if len(rows) else ok[:0]
+        """Put one chunk of legal rows through memory and cost model; ``count`` is off for rows that come again."""
+        room = self._score(rows, layouts)
         if count:
-            self.visited += visited
+            self.visited += len(rows)
             self.searched += int(np.count_nonzero(room))
-            for rule, number in (rejected | {MEMORY_RULE: int(np.count_nonzero(~room))}).items():
-                if number:
-                    self.rejected[rule] = self.rejected.get(rule, 0) + number
+            if not room.all():
+                self.rejected[MEMORY_RULE] = self.rejected.get(MEMORY_RULE, 0) + int(np.count_nonzero(~room))
 
     def _score(self, rows: IndexArray, layouts: LayoutBatch) -> BoolArray:
         """Offer a chunk of legal rows to the best and the front; returns which of them fit."""
@@ -158,6 +153,14 @@ def search(
     # A layout that may run out of memory is an answer only where none has room to spare.
     best = (state.best if len(state.best.found) else state.tight).shown(max(top, 1))
     return Found(
-        whole, best, state.front.shown(), state.searched, state.rejected, state.nearest_row,
-        state.nearest_peak_bytes, time.perf_counter() - state.started_s, state.first_incumbent_s, interrupted,
+        whole,
+        best,
+        state.front.shown(),
+        state.searched,
+        state.rejected,
+        state.nearest_row,
+        state.nearest_peak_bytes,
+        time.perf_counter() - state.started_s,
+        state.first_incumbent_s,
+        interrupted,
     )

@@ -61,9 +61,11 @@ def runners_up(layouts: tuple[Estimate, ...], chosen: int) -> tuple[Runner, ...]
             continue
         differences = {term: layout.breakdown_s[term] - best.breakdown_s[term] for term in BREAKDOWN_TERMS}
         terms = dict(sorted(differences.items(), key=lambda item: -item[1]))
-        found.append(Runner(
-            layout_index=index,
-            slower_ratio=layout.step_time_s / best.step_time_s,
-            terms_s={term: value for term, value in terms.items() if value},
-        ))
+        found.append(
+            Runner(
+                layout_index=index,
+                slower_ratio=layout.step_time_s / best.step_time_s,
+                terms_s={term: value for term, value in terms.items() if value},
+            )
+        )
     return tuple(found)

@@ -7,6 +7,7 @@ cell that breaks a rule there is counted under that rule, as one, and is not mul
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import legal
+from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import (
     COLUMNS,
-    DEFAULT_RANK_ORDER,
+    RANK_ORDERS,
+    RECOMPUTE_BITS,
     RECOMPUTE_NAMES,
     STAGE_SPLIT_NAMES,
     IntArray,
@@ -32,9 +35,8 @@ from meshwright.specs.layout import (
 IndexArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-SCHEDULES = ("1f1b", "interleaved")
-#: Megatron's two rank orders; the second is its ``--use-tp-pp-dp-mapping``: pipeline neighbours before replicas.
-RANK_ORDERS = (DEFAULT_RANK_ORDER, "tp-pp-dp")
+#: Modules whose recomputation is searched, in every combination; ``full`` comes on top.
+RECOMPUTE_CHOICES = ("core_attention", "mlp", "norm")
 
 
 def divisors(n: int) -> list[int]:
@@ -49,7 +51,7 @@ class Space:
 
     ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the
     radices ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices; ``first_row`` has C + 1 entries.
-    ``rejected`` counts the cells that are not among them by the first rule that each breaks.
+    ``rejected`` counts the cells that are not among them by the first rule that each breaks. Every row is legal.
     """
 
     cells: LayoutBatch
@@ -84,6 +86,7 @@ class Space:
         batch.rank_order = order
         batch.zero_stage = batch.zero_stage + zero
         batch.sp = batch.sp + digits
+        batch.cell = cell.astype(np.int32)
         return batch
 
     def promising(self, limit: int) -> IndexArray:
@@ -93,9 +96,10 @@ class Space:
         """
         plain = (self.cells.vpp == 1) & (self.cells.stage_split == 0) & (self.cells.micro_batch <= 4)
         cells = np.flatnonzero(plain) if plain.any() else np.arange(len(self.cells))
-        size = self.first_row[cells + 1] - self.first_row[cells]
-        # The last rows of a cell have sequence parallelism and ZeRO on: what large jobs use.
-        rows = np.concatenate([self.first_row[cells + 1] - 1 - np.minimum(back, size - 1) for back in (0, 1, 2)])
+        # With sequence parallelism and ZeRO, as large jobs run, and the least and the most recomputation.
+        switches = (self.n_sp[cells] * self.n_zero[cells] - 1) * self.n_orders[cells]
+        first = self.first_row[cells] + switches * len(self.recompute)
+        rows = np.concatenate([first, first + len(self.recompute) - 1])
         rows = np.unique(rows)
         if len(rows) <= limit:
             return rows
@@ -111,7 +115,8 @@ def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = No
     cells = _cells(job, cluster, fixed)
     if not len(cells):
         raise InputError(
-            "MW-E140", _("no dp x tp x pp of {n_gpus} GPUs agrees with what is fixed.").format(n_gpus=cluster.n_gpus),
+            "MW-E140",
+            _("no dp x tp x pp of {n_gpus} GPUs agrees with what is fixed.").format(n_gpus=cluster.n_gpus),
             where="--fix",
             nearest=_("Fixed degrees must divide {n_gpus} together.").format(n_gpus=cluster.n_gpus),
         )
@@ -119,6 +124,12 @@ def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = No
     cells = cells.take(ok)
     recompute = _recompute_choices(fixed)
     n_sp = _choices(cells.tp > 1, "sp", fixed)
+    # The one switch that can break a rule; where it does, it counts once and is no choice.
+    with_sp = cells.take(np.flatnonzero(n_sp == 2))
+    with_sp.sp = np.ones(len(with_sp), np.int32)
+    sp_ok, rejected_sp = lawful(job, cluster, with_sp)
+    n_sp[n_sp == 2] = np.where(sp_ok, 2, 1)
+    rejected = {rule: rejected.get(rule, 0) + rejected_sp.get(rule, 0) for rule in rejected | rejected_sp}
     n_zero = _choices(cells.dp > 1, "zero_stage", fixed)
     # On one node every order is as near as any other.
     n_orders = _choices((cells.dp > 1) & (cells.pp > 1) & (cluster.n_nodes > 1), "rank_order", fixed)
@@ -145,16 +156,23 @@ def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IntAr
 
 
 def _recompute_choices(fixed: Mapping[str, Any]) -> IntArray:
-    masks = [recompute_mask(fixed["recompute"])] if "recompute" in fixed else list(RECOMPUTE_NAMES.values())
-    return np.array(masks, np.int32)
+    """Recompute masks to try: none, each set of modules that Megatron-core's ``--recompute-modules`` takes, full."""
+    if "recompute" in fixed:
+        return np.array([recompute_mask(fixed["recompute"])], np.int32)
+    subsets = itertools.chain.from_iterable(itertools.combinations(RECOMPUTE_CHOICES, n) for n in range(4))
+    masks = [sum(RECOMPUTE_BITS[module] for module in modules) for modules in subsets]
+    return np.array([*masks, RECOMPUTE_NAMES["full"]], np.int32)
 
 
 def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> LayoutBatch:
     splits = tuple(dict.fromkeys((*STAGE_SPLIT_NAMES, str(fixed.get("stage_split", "even")))))
-    schedules = tuple(dict.fromkeys((*SCHEDULES, str(fixed.get("schedule", "1f1b")))))
+    names = tuple(dict.fromkeys(("1f1b", *sorted(schedules()), str(fixed.get("schedule", "1f1b")))))
     parts: list[npt.NDArray[np.int64]] = []
+    shapes_of: dict[int, list[tuple[int, int, int]]] = {}
     for tp, pp, dp in _factorisations(cluster.n_gpus, fixed):
-        shapes = _pipeline_shapes(job.model.n_layers, pp, fixed, schedules, splits)
+        if pp not in shapes_of:
+            shapes_of[pp] = _pipeline_shapes(job.model.n_layers, pp, fixed, names, splits)
+        shapes = shapes_of[pp]
         batches = _micro_batches(job.global_batch, dp, fixed)
         grid = np.empty((len(shapes), len(batches), 7), np.int64)
         grid[..., :3] = (dp, tp, pp)
@@ -169,7 +187,7 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> Layo
     columns["zero_stage"] += int(fixed.get("zero_stage", 0))
     columns["recompute"] += _recompute_choices(fixed)[0]
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else RANK_ORDERS
-    return LayoutBatch(**columns, schedules=schedules, stage_splits=splits, rank_orders=orders)
+    return LayoutBatch(**columns, schedules=names, stage_splits=splits, rank_orders=orders)
 
 
 def _factorisations(n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int]]:
@@ -184,9 +202,14 @@ def _factorisations(n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, in
 
 
 def _pipeline_shapes(
-    n_layers: int, pp: int, fixed: Mapping[str, Any], schedules: Sequence[str], splits: Sequence[str]
+    n_layers: int, pp: int, fixed: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]
 ) -> list[tuple[int, int, int]]:
-    """(vpp, schedule code, split code) that make sense for ``pp`` stages; one pipeline rank has nothing to choose."""
+    """(vpp, schedule code, split code) that make sense for ``pp`` stages; one pipeline rank has nothing to choose.
+
+    A schedule that refuses ``vpp`` chunks even with as many micro-batches as stages is no choice; one that was fixed
+    stays, for the rule that it breaks.
+    """
+    known = schedules()
     wanted = [splits.index(str(fixed["stage_split"]))] if "stage_split" in fixed else [0, 1] if pp > 1 else [0]
     shapes = []
     for split in wanted:
@@ -194,8 +217,12 @@ def _pipeline_shapes(
         layers = n_layers + 2 if splits[split] == "ends" else n_layers
         chunks = [v for v in divisors(layers // pp) if v > 1] if pp > 1 and layers % pp == 0 else []
         for vpp in [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]:
-            schedule = str(fixed.get("schedule", "interleaved" if vpp > 1 else "1f1b"))
-            shapes.append((vpp, schedules.index(schedule), split))
+            if "schedule" in fixed:
+                suits = [names.index(str(fixed["schedule"]))]
+            else:
+                suits = [code for code, name in enumerate(names) if known[name].legal(pp, vpp, pp)]
+            # Without a pipeline every schedule is the same one.
+            shapes += [(vpp, code, split) for code in (suits if pp > 1 else suits[:1])]
     return shapes
 
 

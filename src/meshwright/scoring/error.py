@@ -35,4 +35,5 @@ def summarise(predicted: FloatArray, measured: FloatArray) -> ErrorSummary:
         return ErrorSummary(0, None, None, None)
     errors = error_ratio(predicted, measured)
     return ErrorSummary(
-        len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)), bias_ratio(predicted, measured))
+        len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)), bias_ratio(predicted, measured)
+    )

@@ -42,10 +42,12 @@ class IntervalSpec(Noun):
     unseen_gpu_sd: float
     unseen_attention_sd: float
     unseen_fabric_sd: float
+    unseen_schedule_sd: float
     per_doubling_beyond_scale_sd: float
     validated_gpus: tuple[str, ...]
     validated_attention: tuple[str, ...]
     validated_fabrics: tuple[str, ...]
+    validated_schedules: tuple[str, ...]
     validated_n_gpus: int
     source: str
 

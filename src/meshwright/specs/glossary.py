@@ -36,117 +36,154 @@ class Term(NamedTuple):
 
 
 _RESULTS = {
-    "step_time_s": Term("result", "s", N_(
-        "Time of one optimizer step, from the first forward to the end of the optimizer; the terms of "
-        "breakdown_s add up to it."
-    )),
-    "step_time_interval_s": Term("result", "s", N_(
-        "The range that holds the measured step time in 80 % of cases; its width comes from errors on runs "
-        "that no constant was fitted to."
-    )),
-    "tokens_per_s_per_gpu": Term("result", "1/s", N_(
-        "Tokens of one step over the step time and the number of GPUs."
-    )),
-    "mfu_ratio": Term("result", None, N_(
-        "Model FLOPs utilisation: FLOPs that the model needs (causal attention, no recompute) over what the "
-        "GPUs could do in the step time at their dense peak."
-    )),
-    "hfu_ratio": Term("result", None, N_(
-        "Hardware FLOPs utilisation: like mfu_ratio, with the recomputed FLOPs counted as work."
-    )),
-    "flops_convention": Term("result", None, N_(
-        "How the FLOPs of mfu_ratio are counted; figures under another convention do not compare."
-    )),
-    "breakdown_s": Term("result", "s", N_(
-        "Where the step goes: terms on the critical path that add up to step_time_s; communication counts "
-        "only where nothing hides it."
-    )),
-    "time_to_train_s": Term("result", "s", N_(
-        "Time for the given tokens at the predicted step time, without failures."
-    )),
-    "time_to_train_interval_s": Term("result", "s", N_(
-        "time_to_train_s at both ends of the step time's 80 % range."
-    )),
-    "time_to_train_with_failures_s": Term("result", "s", N_(
-        "Time for the given tokens with failures and restarts; not computed in this version."
-    )),
+    "step_time_s": Term(
+        "result",
+        "s",
+        N_(
+            "Time of one optimizer step, from the first forward to the end of the optimizer; the terms of "
+            "breakdown_s add up to it."
+        ),
+    ),
+    "step_time_interval_s": Term(
+        "result",
+        "s",
+        N_(
+            "The range that holds the measured step time in 80 % of cases; its width comes from errors on runs "
+            "that no constant was fitted to."
+        ),
+    ),
+    "tokens_per_s_per_gpu": Term("result", "1/s", N_("Tokens of one step over the step time and the number of GPUs.")),
+    "mfu_ratio": Term(
+        "result",
+        None,
+        N_(
+            "Model FLOPs utilisation: FLOPs that the model needs (causal attention, no recompute) over what the "
+            "GPUs could do in the step time at their dense peak."
+        ),
+    ),
+    "hfu_ratio": Term(
+        "result", None, N_("Hardware FLOPs utilisation: like mfu_ratio, with the recomputed FLOPs counted as work.")
+    ),
+    "flops_convention": Term(
+        "result", None, N_("How the FLOPs of mfu_ratio are counted; figures under another convention do not compare.")
+    ),
+    "breakdown_s": Term(
+        "result",
+        "s",
+        N_(
+            "Where the step goes: terms on the critical path that add up to step_time_s; communication counts "
+            "only where nothing hides it."
+        ),
+    ),
+    "time_to_train_s": Term(
+        "result", "s", N_("Time for the given tokens at the predicted step time, without failures.")
+    ),
+    "time_to_train_interval_s": Term("result", "s", N_("time_to_train_s at both ends of the step time's 80 % range.")),
+    "time_to_train_with_failures_s": Term(
+        "result", "s", N_("Time for the given tokens with failures and restarts; not computed in this version.")
+    ),
     "cost_usd": Term("result", "usd", N_("What the training costs; not computed in this version.")),
     "energy_j": Term("result", "J", N_("Energy of the training; not computed in this version.")),
     "searched": Term("result", None, N_("Layouts that keep every rule, fit the memory and were scored.")),
-    "rejected": Term("result", None, N_(
-        "Layouts that were left out, counted by the first rule that each breaks; under memory those that keep"
-        " the rules but do not fit."
-    )),
+    "rejected": Term(
+        "result",
+        None,
+        N_(
+            "Layouts that were left out, counted by the first rule that each breaks; under memory those that keep"
+            " the rules but do not fit."
+        ),
+    ),
     "feasible": Term("result", None, N_("Whether any layout keeps the rules and fits the memory.")),
-    "pareto": Term("result", None, N_(
-        "Layouts than which none is both faster and smaller, fastest first, in steps of at least 2 % of "
-        "memory."
-    )),
+    "pareto": Term(
+        "result",
+        None,
+        N_("Layouts than which none is both faster and smaller, fastest first, in steps of at least 2 % of memory."),
+    ),
     "chosen": Term("result", None, N_("Place of the chosen layout in layouts; 0 is the first.")),
-    "runners_up": Term("result", None, N_(
-        "Why each other layout loses: the differences of its terms to those of the chosen one, largest loss "
-        "first."
-    )),
-    "assumed": Term("result", None, N_(
-        "Values that nobody gave, why they were taken, and the step time under the alternative over the step "
-        "time shown."
-    )),
-    "step_time_ratio": Term("result", None, N_(
-        "Step time under a change over the step time without it; below one is faster."
-    )),
-    "remedies": Term("result", None, N_(
-        "Changes under which it fits, each evaluated by the cost model before it is named."
-    )),
+    "runners_up": Term(
+        "result",
+        None,
+        N_("Why each other layout loses: the differences of its terms to those of the chosen one, largest loss first."),
+    ),
+    "assumed": Term(
+        "result",
+        None,
+        N_(
+            "Values that nobody gave, why they were taken, and the step time under the alternative over the step "
+            "time shown."
+        ),
+    ),
+    "step_time_ratio": Term(
+        "result", None, N_("Step time under a change over the step time without it; below one is faster.")
+    ),
+    "remedies": Term(
+        "result", None, N_("Changes under which it fits, each evaluated by the cost model before it is named.")
+    ),
     "needs": Term("result", None, N_("What the run asks of storage, data loading, hosts and power.")),
-    "checkpoint_bytes": Term("result", "bytes", N_(
-        "Size of one checkpoint: working weights plus 12 bytes a parameter for Adam's fp32 weights and two "
-        "moments."
-    )),
-    "checkpoint_bytes_per_s": Term("result", "bytes/s", N_(
-        "Write rate at which a checkpoint every 30 minutes stops the training for 5 % of the time at most."
-    )),
+    "checkpoint_bytes": Term(
+        "result",
+        "bytes",
+        N_(
+            "Size of one checkpoint: working weights plus 12 bytes a parameter for Adam's fp32 weights and two moments."
+        ),
+    ),
+    "checkpoint_bytes_per_s": Term(
+        "result",
+        "bytes/s",
+        N_("Write rate at which a checkpoint every 30 minutes stops the training for 5 % of the time at most."),
+    ),
     "loader_tokens_per_s": Term("result", "1/s", N_("Tokens that data loading must deliver for the whole cluster.")),
     "power_w": Term("result", "W", N_("Rated power of all GPUs; hosts, network and cooling come on top.")),
-    "interrupted": Term("result", None, N_(
-        "Whether the search was stopped early; the layouts are then the best of those that were visited."
-    )),
+    "interrupted": Term(
+        "result",
+        None,
+        N_("Whether the search was stopped early; the layouts are then the best of those that were visited."),
+    ),
     "memory": Term("result", None, N_("What fills the device memory of the worst rank, and whether it fits.")),
-    "peak_allocated_bytes": Term("result", "bytes", N_(
-        "Most device memory that tensors and libraries hold at once on the worst rank."
-    )),
-    "peak_reserved_bytes": Term("result", "bytes", N_(
-        "peak_allocated_bytes plus what the caching allocator holds without using it; this must fit the GPU."
-    )),
+    "peak_allocated_bytes": Term(
+        "result", "bytes", N_("Most device memory that tensors and libraries hold at once on the worst rank.")
+    ),
+    "peak_reserved_bytes": Term(
+        "result",
+        "bytes",
+        N_("peak_allocated_bytes plus what the caching allocator holds without using it; this must fit the GPU."),
+    ),
     "host_bytes": Term("result", "bytes", N_("Host memory of one node that training itself needs.")),
     "capacity_bytes": Term("result", "bytes", N_("Memory of one GPU.")),
-    "fits": Term("result", None, N_(
-        "yes: fits with room; tight: fits only if the prediction is not too low; no: does not fit."
-    )),
-    "worst_pipeline_rank": Term("result", None, N_(
-        "The pipeline rank whose memory peaks highest; 0 holds the embedding."
-    )),
+    "fits": Term(
+        "result", None, N_("yes: fits with room; tight: fits only if the prediction is not too low; no: does not fit.")
+    ),
+    "worst_pipeline_rank": Term(
+        "result", None, N_("The pipeline rank whose memory peaks highest; 0 holds the embedding.")
+    ),
 }
 _TERMS = {
     "forward": Term("term", "s", N_("Forward computation of the slowest pipeline stage, all micro-batches.")),
     "backward": Term("term", "s", N_("Backward computation of the slowest pipeline stage, all micro-batches.")),
     "recompute": Term("term", "s", N_("Forward computation done again in the backward, to save memory.")),
-    "tp_comm": Term("term", "s", N_(
-        "Tensor-parallel all-reduce, or reduce-scatter and all-gather with sequence parallelism, that nothing"
-        " hides."
-    )),
+    "tp_comm": Term(
+        "term",
+        "s",
+        N_(
+            "Tensor-parallel all-reduce, or reduce-scatter and all-gather with sequence parallelism, that nothing"
+            " hides."
+        ),
+    ),
     "cp_comm": Term("term", "s", N_("Context-parallel communication that nothing hides.")),
     "ep_comm": Term("term", "s", N_("Expert-parallel all-to-all that nothing hides.")),
-    "pp_comm": Term("term", "s", N_(
-        "Sending activations and their gradients between pipeline stages, where nothing hides it."
-    )),
-    "dp_comm": Term("term", "s", N_(
-        "Reducing gradients and gathering weights across data-parallel ranks, where nothing hides it."
-    )),
+    "pp_comm": Term(
+        "term", "s", N_("Sending activations and their gradients between pipeline stages, where nothing hides it.")
+    ),
+    "dp_comm": Term(
+        "term", "s", N_("Reducing gradients and gathering weights across data-parallel ranks, where nothing hides it.")
+    ),
     "bubble": Term("term", "s", N_("Waiting of the slowest stage while the pipeline fills and drains.")),
     "launch": Term("term", "s", N_("Time in which the GPU waits for the CPU to launch kernels.")),
-    "contention": Term("term", "s", N_(
-        "How much slower computation runs while communication takes its memory bandwidth and processors."
-    )),
+    "contention": Term(
+        "term",
+        "s",
+        N_("How much slower computation runs while communication takes its memory bandwidth and processors."),
+    ),
     "optimizer": Term("term", "s", N_("Gradient clipping and the update of the weights.")),
     "data": Term("term", "s", N_("Waiting for input data; zero unless modelled.")),
     "checkpoint": Term("term", "s", N_("Stalls for checkpoints, spread over the steps; zero unless modelled.")),
@@ -155,15 +192,15 @@ _TERMS = {
 _MEMORY = {
     "weights": Term("memory", "bytes", N_("Working copy of the weights on this rank.")),
     "gradients": Term("memory", "bytes", N_("Gradients as they are accumulated.")),
-    "optimizer": Term("memory", "bytes", N_(
-        "Optimizer state: for Adam fp32 weights and two moments, divided over data parallelism by ZeRO."
-    )),
-    "activations": Term("memory", "bytes", N_(
-        "What the forward keeps for the backward, for every micro-batch in flight."
-    )),
-    "logits": Term("memory", "bytes", N_(
-        "Output of the head and the loss's copies of it, on the last pipeline rank."
-    )),
+    "optimizer": Term(
+        "memory",
+        "bytes",
+        N_("Optimizer state: for Adam fp32 weights and two moments, divided over data parallelism by ZeRO."),
+    ),
+    "activations": Term(
+        "memory", "bytes", N_("What the forward keeps for the backward, for every micro-batch in flight.")
+    ),
+    "logits": Term("memory", "bytes", N_("Output of the head and the loss's copies of it, on the last pipeline rank.")),
     "gather": Term("memory", "bytes", N_("Weights that are gathered before use.")),
     "buffers": Term("memory", "bytes", N_("Buffers of communicators and work space of libraries.")),
     "context": Term("memory", "bytes", N_("The device context, kernels and library handles.")),
@@ -179,23 +216,29 @@ _LAYOUT = {
     "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x pp is their number.")),
     "dp": Term("layout", None, N_("Data parallelism: replicas, each with its share of the batch.")),
     "tp": Term("layout", None, N_("Tensor parallelism: GPUs that share each matrix.")),
-    "sp": Term("layout", None, N_(
-        "Sequence parallelism: the tensor-parallel GPUs also share norms and dropout along the sequence."
-    )),
+    "sp": Term(
+        "layout",
+        None,
+        N_("Sequence parallelism: the tensor-parallel GPUs also share norms and dropout along the sequence."),
+    ),
     "pp": Term("layout", None, N_("Pipeline parallelism: ranks that hold successive layers.")),
     "vpp": Term("layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved.")),
     "schedule": Term("layout", None, N_("Order of forwards and backwards in the pipeline: 1f1b or interleaved.")),
-    "stage_split": Term("layout", None, N_(
-        "Layers of each pipeline stage: even, ends (embedding and head count as a layer each), or numbers "
-        "such as 5-6-6-5."
-    )),
-    "zero_stage": Term("layout", None, N_(
-        "0: each replica keeps the whole optimizer state; 1: the replicas share it."
-    )),
+    "stage_split": Term(
+        "layout",
+        None,
+        N_(
+            "Layers of each pipeline stage: even, ends (embedding and head count as a layer each), or numbers "
+            "such as 5-6-6-5."
+        ),
+    ),
+    "zero_stage": Term(
+        "layout", None, N_("0: each replica keeps the whole optimizer state; 1: the replicas share it.")
+    ),
     "micro_batch": Term("layout", None, N_("Sequences that go through the model together on one replica.")),
-    "rank_order": Term("layout", None, N_(
-        "Which degrees have neighbouring ranks, fastest first; the first stay inside a node."
-    )),
+    "rank_order": Term(
+        "layout", None, N_("Which degrees have neighbouring ranks, fastest first; the first stay inside a node.")
+    ),
 }
 _JOB = {
     "model": Term("job", None, N_("The model that is trained: a catalog name, a config.json or a TOML file.")),
@@ -206,15 +249,19 @@ _JOB = {
     "grad_dtype": Term("job", None, N_("Number format in which gradients are accumulated and reduced.")),
     "attention": Term("job", None, N_("flash keeps no score matrix; unfused writes it to memory.")),
     "overlap_grad_reduce": Term("job", None, N_("Whether gradients are reduced while the backward still runs.")),
-    "overlap_param_gather": Term("job", None, N_(
-        "Whether updated weights are gathered while the next forward already runs."
-    )),
-    "gradient_accumulation_fusion": Term("job", None, N_(
-        "Whether weight-gradient products add into the gradient buffer themselves instead of in a pass of their own."
-    )),
-    "cuda_graphs": Term("job", None, N_(
-        "Whether kernels are launched as one graph, so that the CPU is never the bottleneck."
-    )),
+    "overlap_param_gather": Term(
+        "job", None, N_("Whether updated weights are gathered while the next forward already runs.")
+    ),
+    "gradient_accumulation_fusion": Term(
+        "job",
+        None,
+        N_(
+            "Whether weight-gradient products add into the gradient buffer themselves, not in a pass of their own."
+        ),
+    ),
+    "cuda_graphs": Term(
+        "job", None, N_("Whether kernels are launched as one graph, so that the CPU is never the bottleneck.")
+    ),
     "straggler_ratio": Term("job", None, N_("By how much the slowest rank is slower than the others.")),
 }
 _CLUSTER = {
@@ -226,9 +273,11 @@ _CLUSTER = {
     "gpus_per_node": Term("cluster", None, N_("GPUs of one server.")),
     "nics_per_node": Term("cluster", None, N_("Network adapters of one server that training traffic uses.")),
     "scale_up": Term("cluster", None, N_("What joins the GPUs of one server: nvswitch, nvlink-mesh, pcie or none.")),
-    "oversubscription": Term("cluster", None, N_(
-        "What the adapters could carry together over what the fabric's spine carries; 1 is a full fabric."
-    )),
+    "oversubscription": Term(
+        "cluster",
+        None,
+        N_("What the adapters could carry together over what the fabric's spine carries; 1 is a full fabric."),
+    ),
     "host_memory_bytes": Term("cluster", "bytes", N_("Memory of one server's CPUs.")),
     "cpu_vendor": Term("cluster", None, N_("Maker of the host CPUs; decides some of the collectives' tuning.")),
 }
@@ -238,10 +287,14 @@ GLOSSARY: Mapping[str, Term] = _RESULTS | _PHASES | _MEMORY | _LAYOUT | _JOB | _
 #: A name that means something else inside ``memory.by`` or ``layout``.
 MEMORY_TERMS: Mapping[str, Term] = _MEMORY
 LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items() if term.kind == "layout"} | {
-    "recompute": Term("layout", None, N_(
-        "What the backward computes again instead of keeping it: none, selective (the attention core), full "
-        "(whole layers), or modules joined with +."
-    )),
+    "recompute": Term(
+        "layout",
+        None,
+        N_(
+            "What the backward computes again instead of keeping it: none, selective (the attention core), full "
+            "(whole layers), or modules joined with +."
+        ),
+    ),
 }
 
 #: Error codes: what each means; the message itself says what was wrong and what is nearest.

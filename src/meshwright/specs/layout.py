@@ -28,6 +28,9 @@ RECOMPUTE_NAMES = {"none": 0, "selective": RECOMPUTE_BITS["core_attention"], "fu
 
 #: Rank order, fastest-varying axis first (Megatron's ``--order`` notation).
 DEFAULT_RANK_ORDER = "tp-dp-pp"
+#: Megatron's two orders; the second is its ``--use-tp-pp-dp-mapping``: pipeline neighbours before replicas. TP always
+#: comes first: it sends most.
+RANK_ORDERS = (DEFAULT_RANK_ORDER, "tp-pp-dp")
 #: ``even``: equal layers a stage, the first stages take the remainder. ``ends``: embedding and head each count as a
 #: layer (Megatron's ``--account-for-embedding-in-pipeline-split`` and its loss twin). Else an explicit ``5-6-6-5``.
 STAGE_SPLIT_NAMES = ("even", "ends")
@@ -156,12 +159,20 @@ def recompute_name(mask: int) -> str:
     return names.get(mask) or "+".join(m for m, bit in RECOMPUTE_BITS.items() if mask & bit)
 
 
+def _rows(column: IntArray, index: npt.NDArray[Any] | slice | Sequence[int]) -> IntArray:
+    if isinstance(index, np.ndarray) and index.dtype != np.bool_:
+        # Twice as fast as indexing; a search takes rows all the time.
+        return np.asarray(column.take(index))
+    return column[index]
+
+
 @dataclass(slots=True)
 class LayoutBatch:
     """Many layouts, one a row: int32 columns of equal length ``n``.
 
     ``schedule``, ``stage_split`` and ``rank_order`` are codes into the name tuples ``schedules``, ``stage_splits``
-    and ``rank_orders``; ``recompute`` is the bit mask of RECOMPUTE_MODULES.
+    and ``rank_orders``; ``recompute`` is the bit mask of RECOMPUTE_MODULES. ``cell``, where whoever made the rows
+    knows it, numbers them so that rows of one cell differ in SWITCHES only: it spares looking for equal rows.
     """
 
     dp: IntArray
@@ -178,6 +189,7 @@ class LayoutBatch:
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     stage_splits: tuple[str, ...] = STAGE_SPLIT_NAMES
     rank_orders: tuple[str, ...] = (DEFAULT_RANK_ORDER,)
+    cell: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.dp)
@@ -185,10 +197,11 @@ class LayoutBatch:
     def take(self, index: npt.NDArray[Any] | slice | Sequence[int]) -> LayoutBatch:
         """The rows of ``index`` (positions, slice or boolean mask)."""
         return LayoutBatch(
-            **{name: getattr(self, name)[index] for name in COLUMNS},
+            **{name: _rows(getattr(self, name), index) for name in COLUMNS},
             schedules=self.schedules,
             stage_splits=self.stage_splits,
             rank_orders=self.rank_orders,
+            cell=None if self.cell is None else _rows(self.cell, index),
         )
 
     def row(self, i: int) -> Layout:
@@ -224,5 +237,7 @@ class LayoutBatch:
         return cls(**columns, schedules=schedules, stage_splits=splits, rank_orders=orders)
 
 
+#: The columns in which the rows of one cell may differ.
+SWITCHES = ("sp", "zero_stage", "recompute", "rank_order")
 #: The integer columns of LayoutBatch, in order.
 COLUMNS = tuple(Layout.model_fields)

@@ -45,7 +45,9 @@ def write(timeline: Timeline, path: Path) -> None:
                 target.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            "MW-E416", _("cannot be written: {reason}.").format(reason=error.strerror or error), where=str(path),
+            "MW-E416",
+            _("cannot be written: {reason}.").format(reason=error.strerror or error),
+            where=str(path),
             nearest=_("Does the directory {directory} exist, and may you write there?").format(directory=path.parent),
         ) from error
 
@@ -87,12 +89,22 @@ def _write_text(timeline: Timeline, stream: _Encoded | TextIO, title: str) -> No
 
 def _head(timeline: Timeline, title: str) -> dict[str, Any]:
     groups = [
-        {"pg_name": g.name, "pg_desc": g.description, "backend_config": g.backend, "pg_size": len(g.ranks),
-         "ranks": list(g.ranks)}
+        {
+            "pg_name": g.name,
+            "pg_desc": g.description,
+            "backend_config": g.backend,
+            "pg_size": len(g.ranks),
+            "ranks": list(g.ranks),
+        }
         for g in timeline.groups
     ]
-    distributed = {"backend": "nccl", "rank": timeline.rank or 0, "world_size": timeline.world_size,
-                   "pg_count": len(groups), "pg_config": groups}
+    distributed = {
+        "backend": "nccl",
+        "rank": timeline.rank or 0,
+        "world_size": timeline.world_size,
+        "pg_count": len(groups),
+        "pg_config": groups,
+    }
     return {
         "schemaVersion": SCHEMA_VERSION,
         "deviceProperties": [{"id": i, "name": name} for i, name in enumerate(timeline.devices)],
@@ -111,8 +123,14 @@ def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for i, (lane, name, category, start, duration) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
         process, thread = lanes[lane]
         yield {
-            "ph": "X", "cat": timeline.categories[category], "name": timeline.names[name], "pid": process,
-            "tid": thread, "ts": start / 1000, "dur": duration / 1000, "args": arguments.get(i, {}),
+            "ph": "X",
+            "cat": timeline.categories[category],
+            "name": timeline.names[name],
+            "pid": process,
+            "tid": thread,
+            "ts": start / 1000,
+            "dur": duration / 1000,
+            "args": arguments.get(i, {}),
         }
 
 

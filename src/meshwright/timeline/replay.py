@@ -49,8 +49,10 @@ def replay(times: PipelineTimes) -> Replay:
     known = schedules()
     if times.schedule not in known:
         raise InputError(
-            "MW-E160", _("'{name}' is not a pipeline schedule.").format(name=times.schedule),
-            where="schedule", nearest=did_you_mean(times.schedule, known),
+            "MW-E160",
+            _("'{name}' is not a pipeline schedule.").format(name=times.schedule),
+            where="schedule",
+            nearest=did_you_mean(times.schedule, known),
         )
     schedule = known[times.schedule]
     if not np.all(schedule.legal(times.pp, times.vpp, times.n_micro_batches)):
@@ -105,7 +107,7 @@ def _finish_times(times: PipelineTimes, orders: list[list[Task]]) -> list[list[f
         rank = awake.pop()
         plan, done = plans[rank], finish[rank]
         now = done[-1] if done else 0.0
-        for needs, duration_s, enables, delay_s in plan[len(done):]:
+        for needs, duration_s, enables, delay_s in plan[len(done) :]:
             at = ready[needs]
             if at is None:
                 sleeping[needs] = rank

@@ -75,7 +75,13 @@ class _Spans:
         return len(self.lanes) - 1
 
     def add(
-        self, lane: int, start_s: FloatArray, end_s: FloatArray, *, names: Iterable[str], category: str,
+        self,
+        lane: int,
+        start_s: FloatArray,
+        end_s: FloatArray,
+        *,
+        names: Iterable[str],
+        category: str,
         arguments: Mapping[str, Sequence[Any]],
     ) -> None:
         """Spans of one lane, (k,) each; rounding is monotone, so spans that touch stay apart."""
@@ -93,9 +99,17 @@ class _Spans:
         categories, category = _codes(self.categories)
         start_ns = np.concatenate(self.start_ns)
         return Timeline(
-            lane=np.concatenate(self.lane).astype(np.int32), start_ns=start_ns,
-            duration_ns=np.concatenate(self.end_ns) - start_ns, name=name, category=category, lanes=tuple(self.lanes),
-            names=names, categories=categories, devices=devices, groups=groups, world_size=world_size,
+            lane=np.concatenate(self.lane).astype(np.int32),
+            start_ns=start_ns,
+            duration_ns=np.concatenate(self.end_ns) - start_ns,
+            name=name,
+            category=category,
+            lanes=tuple(self.lanes),
+            names=names,
+            categories=categories,
+            devices=devices,
+            groups=groups,
+            world_size=world_size,
             arguments={key: _column(pairs) for key, pairs in self.arguments.items()},
         )
 
@@ -186,9 +200,13 @@ class _Picture:
     def _collective(self, term: str) -> dict[str, list[Any]]:
         elements = self.labels.gradient_elements if term == "dp_comm" else 0
         return {
-            "Collective name": [self.labels.gradient_collective], "In msg nelems": [elements],
-            "Out msg nelems": [elements], "Group size": [self.labels.data_parallel], "dtype": [self.labels.dtype],
-            "Process Group Name": [DATA_GROUP], "Process Group Description": [term.removesuffix("_comm")],
+            "Collective name": [self.labels.gradient_collective],
+            "In msg nelems": [elements],
+            "Out msg nelems": [elements],
+            "Group size": [self.labels.data_parallel],
+            "dtype": [self.labels.dtype],
+            "Process Group Name": [DATA_GROUP],
+            "Process Group Description": [term.removesuffix("_comm")],
             "term": [term],
         }
 
@@ -203,10 +221,17 @@ class _Picture:
             for phase, chunk, i in zip(phases, chunks, micro_batches, strict=True)
         ]
         self.spans.add(
-            compute, run.start_s[own] + self.begin_s, run.finish_s[own] + self.begin_s, names=names, category=KERNEL,
+            compute,
+            run.start_s[own] + self.begin_s,
+            run.finish_s[own] + self.begin_s,
+            names=names,
+            category=KERNEL,
             arguments={
-                "term": phases, "micro batch": micro_batches, "chunk": chunks,
-                "device": [rank] * len(own), "stream": [_COMPUTE_THREAD] * len(own),
+                "term": phases,
+                "micro batch": micro_batches,
+                "chunk": chunks,
+                "device": [rank] * len(own),
+                "stream": [_COMPUTE_THREAD] * len(own),
             },
         )
 
@@ -223,16 +248,28 @@ class _Picture:
             part, start = own[k::n_lanes], start_s[k::n_lanes]
             lane = self._open_lane(rank, first + k, "send backward" if backward else "send forward", "communication")
             common = {
-                "Collective name": "send", "In msg nelems": self.labels.send_elements,
-                "Out msg nelems": self.labels.send_elements, "Group size": times.pp, "dtype": self.labels.dtype,
-                "Process Group Name": PIPELINE_GROUP, "Process Group Description": PIPELINE_DESCRIPTION,
-                "Process Group Ranks": str(list(range(times.pp))), "Src Rank": rank, "Dst Rank": to,
-                "device": rank, "stream": first + k, "term": "pp_comm",
+                "Collective name": "send",
+                "In msg nelems": self.labels.send_elements,
+                "Out msg nelems": self.labels.send_elements,
+                "Group size": times.pp,
+                "dtype": self.labels.dtype,
+                "Process Group Name": PIPELINE_GROUP,
+                "Process Group Description": PIPELINE_DESCRIPTION,
+                "Process Group Ranks": str(list(range(times.pp))),
+                "Src Rank": rank,
+                "Dst Rank": to,
+                "device": rank,
+                "stream": first + k,
+                "term": "pp_comm",
             }
             arguments = {name: [value] * len(part) for name, value in common.items()}
             arguments |= {"micro batch": run.micro_batch[part].tolist(), "chunk": run.chunk[part].tolist()}
             self.spans.add(
-                lane, start, start + times.hop_s, names=["ncclDevKernel_SendRecv"] * len(part), category=KERNEL,
+                lane,
+                start,
+                start + times.hop_s,
+                names=["ncclDevKernel_SendRecv"] * len(part),
+                category=KERNEL,
                 arguments=arguments,
             )
 

@@ -28,7 +28,8 @@ def catalog(kind: str | None = None, name: str | None = None) -> CatalogListing:
     if kind not in entries.kinds():
         if name is not None or (found := _kind_of(kind)) is None:
             raise InputError(
-                "MW-E202", _("'{kind}' is neither a kind of catalog entry nor a name.").format(kind=kind),
+                "MW-E202",
+                _("'{kind}' is neither a kind of catalog entry nor a name.").format(kind=kind),
                 nearest=did_you_mean(kind, [*entries.kinds(), *(n for k in entries.kinds() for n in entries.names(k))]),
             )
         kind, name = found, kind
@@ -72,8 +73,11 @@ def _node(node: Node) -> str:
 
 def _model(model: ModelSpec) -> str:
     return _("{parameters} parameters, {layers} layers, hidden {hidden}, up to {longest} tokens").format(
-        parameters=format_count(parameter_count(model)), layers=model.n_layers, hidden=model.hidden_size,
-        longest=model.max_position_embeddings)
+        parameters=format_count(parameter_count(model)),
+        layers=model.n_layers,
+        hidden=model.hidden_size,
+        longest=model.max_position_embeddings,
+    )
 
 
 _SUMMARIES: Mapping[type[CatalogEntry], Callable[[Any], str]] = {Gpu: _gpu, Nic: _nic, Node: _node, ModelSpec: _model}
@@ -81,9 +85,17 @@ _SUMMARIES: Mapping[type[CatalogEntry], Callable[[Any], str]] = {Gpu: _gpu, Nic:
 
 def _fields(entry: CatalogEntry) -> list[CatalogField]:
     """Every value that was written, with its source; then what follows from them."""
-    found = [CatalogField(field=field, text=fact.text, source=fact.source, label=fact.label)
-             for field, fact in entry.facts.items()]
+    found = [
+        CatalogField(field=field, text=fact.text, source=fact.source, label=fact.label)
+        for field, fact in entry.facts.items()
+    ]
     if isinstance(entry, ModelSpec):
-        found.append(CatalogField(field="n_parameters", text=str(parameter_count(entry)),
-                                  source=_("counted from the fields above"), label=None))
+        found.append(
+            CatalogField(
+                field="n_parameters",
+                text=str(parameter_count(entry)),
+                source=_("counted from the fields above"),
+                label=None,
+            )
+        )
     return found

@@ -85,7 +85,9 @@ def write_whole(path: Path, text: str) -> None:
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(
-        "MW-E416", _("cannot be written: {reason}.").format(reason=error.strerror or error), where=str(path),
+        "MW-E416",
+        _("cannot be written: {reason}.").format(reason=error.strerror or error),
+        where=str(path),
         nearest=_("Does the directory {directory} exist, and may you write there?").format(directory=path.parent),
     )
 
@@ -97,8 +99,10 @@ def check_writable(path: Path | None) -> None:
     if path.is_dir():
         raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise _unwritable(path, FileNotFoundError(2, os.strerror(2)) if not path.parent.is_dir() else PermissionError(
-            13, os.strerror(13)))
+        raise _unwritable(
+            path,
+            FileNotFoundError(2, os.strerror(2)) if not path.parent.is_dir() else PermissionError(13, os.strerror(13)),
+        )
 
 
 def read_text(path: Path) -> str:
@@ -111,12 +115,16 @@ def read_text(path: Path) -> str:
         raise InputError("MW-E413", _("this is not a text file."), where=str(path)) from None
     except OSError as error:
         raise InputError(
-            "MW-E410", _("cannot be read: {reason}.").format(reason=error.strerror or error), where=str(path),
+            "MW-E410",
+            _("cannot be read: {reason}.").format(reason=error.strerror or error),
+            where=str(path),
             nearest=_nearby(path),
         ) from None
     if not text.strip():
         raise InputError(
-            "MW-E412", _("the file is empty."), where=str(path),
+            "MW-E412",
+            _("the file is empty."),
+            where=str(path),
             nearest=_("`mw plan ... --out {file}` writes one.").format(file=path.name),
         )
     return text
@@ -143,7 +151,9 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 def _not_a_plan(path: Path, reason: str) -> InputError:
     return InputError(
-        "MW-E413", _("this is not a plan ({reason}).").format(reason=reason), where=str(path),
+        "MW-E413",
+        _("this is not a plan ({reason}).").format(reason=reason),
+        where=str(path),
         nearest=_("`mw plan ... --out {file}` writes one.").format(file="plan.json"),
     )
 
@@ -164,12 +174,16 @@ def pick(path: Path, number: int = 1) -> Picked:
     layouts = plan.get("layouts")
     if not isinstance(layouts, list) or not layouts:
         raise InputError(
-            "MW-E414", _("this plan holds no layout: nothing fits."), where=str(path),
+            "MW-E414",
+            _("this plan holds no layout: nothing fits."),
+            where=str(path),
             nearest=_("Its remedies say what would."),
         )
     if not 1 <= number <= len(layouts):
         raise InputError(
-            "MW-E414", _("there is no layout {number}.").format(number=number), where=f"{path} --pick",
+            "MW-E414",
+            _("there is no layout {number}.").format(number=number),
+            where=f"{path} --pick",
             nearest=_("The plan holds 1 to {last}.").format(last=len(layouts)),
         )
     try:
@@ -192,6 +206,8 @@ def _reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
 def describe(job: TrainingJob, cluster: Cluster) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Model, cluster and job for a document: all their fields (so that they can be read back) and a few sums."""
     model = job.model.model_dump(mode="json") | {
-        "n_layers": job.model.n_layers, "n_parameters": parameter_count(job.model)}
+        "n_layers": job.model.n_layers,
+        "n_parameters": parameter_count(job.model),
+    }
     place = cluster.model_dump(mode="json") | {"n_gpus": cluster.n_gpus}
     return model, place, job.model_dump(mode="json", exclude={"model"}) | {"tokens_per_step": job.tokens_per_step}

@@ -45,7 +45,10 @@ def estimate(request: EstimateRequest) -> EstimateReport:
         remedies = layout_remedies(case, resolved.constants)
     model, cluster, job = describe(case.job, case.cluster)
     report = EstimateReport(
-        model=model, cluster=cluster, job=job, estimate=result,
+        model=model,
+        cluster=cluster,
+        job=job,
+        estimate=result,
         time_to_train_s=training_time_s(case.job, result)[0],
         assumed=sensitivities(resolved.assumed, case, resolved.constants),
         remedies=tuple(remedy.document(result.step_time_s) for remedy in remedies),
@@ -62,7 +65,8 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
         said.append("layout")
     if said:
         raise InputError(
-            "MW-E415", _("the plan file already says this."),
+            "MW-E415",
+            _("the plan file already says this."),
             where="MODEL" if said[0] == "model" else f"--{said[0].replace('_', '-')}",
             nearest=_("Use --set path=value to change something of the plan."),
         )
@@ -80,7 +84,9 @@ def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:
     resolved = resolve(request)
     if not request.layout or not request.layout.strip():
         raise InputError(
-            "MW-E408", _("no layout was given."), where="--layout",
+            "MW-E408",
+            _("no layout was given."),
+            where="--layout",
             nearest=_("Write it like '{example}', or let `mw plan` search.").format(example="tp=8,pp=4,micro_batch=1"),
         )
     values = parse_layout(request.layout)
@@ -100,9 +106,12 @@ def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str,
         values["dp"] = max(1, cluster.n_gpus // (tp * pp))
     if values["dp"] * tp * pp != cluster.n_gpus:
         raise InputError(
-            "MW-E406", _("dp={dp} x tp={tp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
-                dp=values["dp"], tp=tp, pp=pp, product=values["dp"] * tp * pp, n_gpus=cluster.n_gpus),
-            where="--layout", nearest=_nearest_degrees(tp, pp, cluster.n_gpus),
+            "MW-E406",
+            _("dp={dp} x tp={tp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
+                dp=values["dp"], tp=tp, pp=pp, product=values["dp"] * tp * pp, n_gpus=cluster.n_gpus
+            ),
+            where="--layout",
+            nearest=_nearest_degrees(tp, pp, cluster.n_gpus),
         )
     if values.get("vpp", 1) > 1:
         values.setdefault("schedule", "interleaved")
@@ -115,7 +124,9 @@ def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str,
     for name, other in alternatives.items():
         if name not in values:
             assumed[name] = Assumed(
-                name=name, value=getattr(layout, name), why=_("not said in the layout"),
+                name=name,
+                value=getattr(layout, name),
+                why=_("not said in the layout"),
                 alternative=Change(path=f"layout.{name}", value=other),
             )
     return layout
@@ -123,6 +134,7 @@ def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str,
 
 def _nearest_degrees(tp: int, pp: int, n_gpus: int) -> str:
     """tp and pp that share the GPUs evenly, as near as possible to those given."""
+
     def off(pair: tuple[int, int]) -> float:
         return abs(pair[0] / tp - 1) + abs(pair[1] / pp - 1)
 
@@ -138,8 +150,10 @@ def require_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> None:
         return
     near = nearest_legal(job, cluster, layout)
     raise InputError(
-        "MW-E407", _("the layout breaks the rule {rule}: {text}.").format(rule=broken[0], text=_(rules()[broken[0]])),
-        where="--layout", nearest=" ".join(_nearest_texts(job, layout, near, broken[0])) or None,
+        "MW-E407",
+        _("the layout breaks the rule {rule}: {text}.").format(rule=broken[0], text=_(rules()[broken[0]])),
+        where="--layout",
+        nearest=" ".join(_nearest_texts(job, layout, near, broken[0])) or None,
     )
 
 

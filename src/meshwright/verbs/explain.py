@@ -78,7 +78,9 @@ def meaning(name: str) -> tuple[str, str | None, str, str | None]:
         return "formula", unit, what, source
     known = {*GLOSSARY, *texts, *constants, *FORMULAS, *ERRORS}
     raise InputError(
-        "MW-E420", _("'{name}' is not a name that Meshwright uses.").format(name=name), where="NAME",
+        "MW-E420",
+        _("'{name}' is not a name that Meshwright uses.").format(name=name),
+        where="NAME",
         nearest=did_you_mean(bare, sorted(known)),
     )
 
@@ -101,8 +103,12 @@ def _of_plan(path: Path, what: str, number: int) -> Explanation:
     term = _glossary(key)
     leaf = key.rsplit(".", 1)[-1]
     return Explanation(
-        target=str(path), what=key, kind=_(KINDS[term.kind if term else "result"]),
-        sentence=_(term.what) if term else leaf, value=value, unit=term.unit if term else None,
+        target=str(path),
+        what=key,
+        kind=_(KINDS[term.kind if term else "result"]),
+        sentence=_(term.what) if term else leaf,
+        value=value,
+        unit=term.unit if term else None,
         entries=tuple(_Flow(ledger).tree(entry) for entry in _roots(ledger, key)),
     )
 
@@ -117,7 +123,9 @@ def _look_up(estimate: Mapping[str, Any], what: str, path: Path) -> tuple[str, A
             return key, value
     leaves = {key.rsplit(".", 1)[-1]: None for key in flat}
     raise InputError(
-        "MW-E421", _("the plan has no '{what}'.").format(what=what), where=str(path),
+        "MW-E421",
+        _("the plan has no '{what}'.").format(what=what),
+        where=str(path),
         nearest=did_you_mean(what, leaves),
     )
 
@@ -163,14 +171,23 @@ class _Flow:
 
     def tree(self, entry: Entry, above: int = 0) -> ExplanationEntry:
         """``entry`` with its arguments, each with what it came from, and the formulas it called itself."""
-        arguments = (self._argument(name, value, entry, above) for name, value in entry.arguments.items()
-                     if not isinstance(value, Noun))
+        arguments = (
+            self._argument(name, value, entry, above)
+            for name, value in entry.arguments.items()
+            if not isinstance(value, Noun)
+        )
         children = [argument for argument in arguments if argument is not None]
         if above < _DEEPEST:
             shown = {child.name for child in children}
             children.extend(self.tree(child, above + 1) for child in entry.children if child.name not in shown)
-        return ExplanationEntry(name=entry.name, value=_plain(entry.result), unit=entry.unit, source=entry.source,
-                                what=entry.what, children=tuple(children))
+        return ExplanationEntry(
+            name=entry.name,
+            value=_plain(entry.result),
+            unit=entry.unit,
+            source=entry.source,
+            what=entry.what,
+            children=tuple(children),
+        )
 
     def _argument(self, name: str, value: Any, user: Entry, above: int) -> ExplanationEntry | None:
         if above < _DEEPEST and (maker := self._maker(value, user)) is not None:

@@ -33,8 +33,7 @@ class MeasuredCase:
 
 
 #: The columns of ``vtrain_a100.csv``: measured iterations of Megatron-DeepSpeed (VIA-Research/vTrain, MIT licence).
-_VTRAIN_NUMBERS = (
-    "n_gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq_len", "tp", "dp", "pp")
+_VTRAIN_NUMBERS = ("n_gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq_len", "tp", "dp", "pp")
 _VTRAIN_COLUMNS = ("id", *_VTRAIN_NUMBERS, "step_time_s", "trust")
 #: Servers of these runs: 8 A100-80GB with 4 HDR InfiniBand adapters (the file's description).
 _VTRAIN_GPUS_PER_NODE = 8
@@ -60,7 +59,9 @@ def _table(path: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
     missing = [name for name in columns if name not in present]
     if missing:
         raise InputError(
-            "MW-E431", _("the column {name} is missing.").format(name=missing[0]), where=str(path),
+            "MW-E431",
+            _("the column {name} is missing.").format(name=missing[0]),
+            where=str(path),
             nearest=did_you_mean(missing[0], present) if present else None,
         )
     # A short line has None in its last columns.
@@ -84,24 +85,48 @@ def _vtrain_case(row: Mapping[str, str], node: Cluster) -> MeasuredCase:
         return MeasuredCase(name, trust, measured_s, n_gpus, skipped_because=_("the GPUs do not fill their nodes"))
     per_node = min(n_gpus, _VTRAIN_GPUS_PER_NODE)
     cluster = node.model_copy(update={"n_nodes": n_gpus // per_node, "gpus_per_node": per_node})
-    layout = Layout(dp=number["dp"], tp=number["tp"], pp=number["pp"], micro_batch=number["micro_batch"],
-                    zero_stage=0, recompute="full")
+    layout = Layout(
+        dp=number["dp"],
+        tp=number["tp"],
+        pp=number["pp"],
+        micro_batch=number["micro_batch"],
+        zero_stage=0,
+        recompute="full",
+    )
     return MeasuredCase(name, trust, measured_s, n_gpus, _vtrain_job(number), cluster, layout)
 
 
 def _vtrain_job(number: Mapping[str, int]) -> TrainingJob:
     hidden, heads = number["hidden"], number["heads"]
     model = DenseTransformer(
-        hidden_size=hidden, num_hidden_layers=number["layers"], num_attention_heads=heads, num_key_value_heads=heads,
-        head_dim=max(1, hidden // heads), intermediate_size=4 * hidden, vocab_size=_VTRAIN_VOCABULARY,
-        max_position_embeddings=number["seq_len"], gated_mlp=False, activation="gelu", norm="layernorm",
-        position="learned", qkv_bias=True, attention_output_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        hidden_size=hidden,
+        num_hidden_layers=number["layers"],
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=max(1, hidden // heads),
+        intermediate_size=4 * hidden,
+        vocab_size=_VTRAIN_VOCABULARY,
+        max_position_embeddings=number["seq_len"],
+        gated_mlp=False,
+        activation="gelu",
+        norm="layernorm",
+        position="learned",
+        qkv_bias=True,
+        attention_output_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
         dropout=True,
     )
     return TrainingJob(
-        model=model.spec(f"gpt-{hidden}-{number['layers']}", "gpt"), seq_len=number["seq_len"],
-        global_batch=number["global_batch"], precision="fp16", grad_dtype="fp16", attention="unfused",
-        overlap_grad_reduce=False, overlap_param_gather=False, gradient_accumulation_fusion=False,
+        model=model.spec(f"gpt-{hidden}-{number['layers']}", "gpt"),
+        seq_len=number["seq_len"],
+        global_batch=number["global_batch"],
+        precision="fp16",
+        grad_dtype="fp16",
+        attention="unfused",
+        overlap_grad_reduce=False,
+        overlap_param_gather=False,
+        gradient_accumulation_fusion=False,
     )
 
 

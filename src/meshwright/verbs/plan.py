@@ -47,8 +47,15 @@ def plan(
     resolved = resolve(request)
     fix = parse_layout(request.fix, where="--fix") if request.fix else {}
     limit = None if request.max_memory is None else _max_memory(request.max_memory)
-    found = search(resolved.job, resolved.cluster, resolved.constants, fix=fix, max_memory_bytes=limit, top=top,
-                   on_progress=on_progress)
+    found = search(
+        resolved.job,
+        resolved.cluster,
+        resolved.constants,
+        fix=fix,
+        max_memory_bytes=limit,
+        top=top,
+        on_progress=on_progress,
+    )
     answer = _plan(request, resolved, found, fix, limit)
     if request.out is not None:
         write_whole(request.out, render("plan", answer))
@@ -64,9 +71,7 @@ def _max_memory(text: str) -> float:
     return limit
 
 
-def _plan(
-    request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str, Any], limit: float | None
-) -> Plan:
+def _plan(request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str, Any], limit: float | None) -> Plan:
     layouts = _rows(resolved, found, found.best.row)
     feasible = bool(layouts)
     model, cluster, job = describe(resolved.job, resolved.cluster)
@@ -78,19 +83,33 @@ def _plan(
         assumed = sensitivities(assumed, case, resolved.constants)
     elif not found.interrupted:
         found_remedies = space_remedies(
-            resolved.job, resolved.cluster, resolved.constants, fix=fix, max_memory_bytes=limit)
+            resolved.job, resolved.cluster, resolved.constants, fix=fix, max_memory_bytes=limit
+        )
         remedies = tuple(remedy.document(None) for remedy in found_remedies)
         if found_remedies:
             next_command = _remedied_command(request, found_remedies[0].changes)
     time_s, interval_s = training_time_s(resolved.job, layouts[0]) if feasible else (None, None)
     return Plan(
-        model=model, cluster=cluster, job=job, layouts=layouts, chosen=0, feasible=feasible,
-        searched=found.searched, rejected=found.rejected, pareto=_rows(resolved, found, found.pareto.row),
-        runners_up=runners_up(layouts, 0) if feasible else (), assumed=assumed,
-        time_to_train_s=time_s, time_to_train_interval_s=interval_s,
+        model=model,
+        cluster=cluster,
+        job=job,
+        layouts=layouts,
+        chosen=0,
+        feasible=feasible,
+        searched=found.searched,
+        rejected=found.rejected,
+        pareto=_rows(resolved, found, found.pareto.row),
+        runners_up=runners_up(layouts, 0) if feasible else (),
+        assumed=assumed,
+        time_to_train_s=time_s,
+        time_to_train_interval_s=interval_s,
         needs=needs(resolved, layouts[0] if layouts else None),
-        remedies=remedies, nearest=None if feasible else _nearest(resolved, found, limit), next_command=next_command,
-        elapsed_s=found.elapsed_s, first_incumbent_s=found.first_incumbent_s, interrupted=found.interrupted,
+        remedies=remedies,
+        nearest=None if feasible else _nearest(resolved, found, limit),
+        next_command=next_command,
+        elapsed_s=found.elapsed_s,
+        first_incumbent_s=found.first_incumbent_s,
+        interrupted=found.interrupted,
     )
 
 
@@ -127,18 +146,27 @@ def needs(resolved: Resolved, estimate: Estimate | None) -> dict[str, float | No
 def _nearest(resolved: Resolved, found: Found, limit: float | None) -> dict[str, Any] | None:
     if found.nearest_row is None:
         rule = max(found.rejected, key=lambda name: found.rejected[name], default=None)
-        return None if rule is None else {
-            "rule": rule,
-            "what": _("every layout breaks a rule, most often {rule}: {text}").format(rule=rule, text=_(rules()[rule])),
-        }
+        return (
+            None
+            if rule is None
+            else {
+                "rule": rule,
+                "what": _("every layout breaks a rule, most often {rule}: {text}").format(
+                    rule=rule, text=_(rules()[rule])
+                ),
+            }
+        )
     budget = budget_bytes(resolved.cluster, resolved.constants, limit)
     layout = _rows(resolved, found, [found.nearest_row])[0].layout
     misses = found.nearest_peak_bytes - budget
     return {
-        "layout": layout.model_dump(), "peak_allocated_bytes": found.nearest_peak_bytes, "budget_bytes": budget,
+        "layout": layout.model_dump(),
+        "peak_allocated_bytes": found.nearest_peak_bytes,
+        "budget_bytes": budget,
         "misses_bytes": misses,
         "what": _("{layout} comes nearest and misses by {missing} a GPU").format(
-            layout=layout_text(layout), missing=format_bytes(misses)),
+            layout=layout_text(layout), missing=format_bytes(misses)
+        ),
     }
 
 

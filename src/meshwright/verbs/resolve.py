@@ -70,7 +70,9 @@ def resolve(request: JobRequest) -> Resolved:
         change = parse_change(text)
         if change.path.startswith("layout."):
             raise InputError(
-                "MW-E151", _("'{path}' is a column of the layout.").format(path=change.path), where="--set",
+                "MW-E151",
+                _("'{path}' is a column of the layout.").format(path=change.path),
+                where="--set",
                 nearest=_("Use --fix for a plan and --layout for an estimate."),
             )
         case = apply(change, case)
@@ -81,8 +83,11 @@ def resolve(request: JobRequest) -> Resolved:
 def still_assumed(assumed: dict[str, Assumed], change: Change) -> dict[str, Assumed]:
     """The assumptions that are left after ``change``: what was set is no longer assumed."""
     name_set = change.path.split(".")[1]
-    return {name: assumption for name, assumption in assumed.items()
-            if name != name_set and (assumption.alternative is None or assumption.alternative.path != change.path)}
+    return {
+        name: assumption
+        for name, assumption in assumed.items()
+        if name != name_set and (assumption.alternative is None or assumption.alternative.path != change.path)
+    }
 
 
 def constants() -> Constants:
@@ -93,7 +98,9 @@ def constants() -> Constants:
 def _model(request: JobRequest) -> ModelSpec:
     if not request.model or not request.model.strip():
         raise InputError(
-            "MW-E401", _("no model was given."), where="MODEL",
+            "MW-E401",
+            _("no model was given."),
+            where="MODEL",
             nearest=_("Known: {names}.").format(names=", ".join(catalog.names("model")[:6])),
         )
     return read_model(request.model)
@@ -102,7 +109,9 @@ def _model(request: JobRequest) -> ModelSpec:
 def _cluster(request: JobRequest) -> tuple[Cluster, tuple[Assumed, ...]]:
     if not request.cluster or not request.cluster.strip():
         raise InputError(
-            "MW-E402", _("no cluster was given."), where="--cluster",
+            "MW-E402",
+            _("no cluster was given."),
+            where="--cluster",
             nearest=_("Write it like '{example}'.").format(example="8xH100"),
         )
     return catalog.cluster(request.cluster)
@@ -112,7 +121,9 @@ def at_least_one(value: int, where: str) -> int:
     """``value`` if it is a positive count. Raises InputError (MW-E403)."""
     if value < 1:
         raise InputError(
-            "MW-E403", _("{value} must be one or more.").format(value=value), where=where,
+            "MW-E403",
+            _("{value} must be one or more.").format(value=value),
+            where=where,
             nearest=_("The least is {least}.").format(least=1),
         )
     return value
@@ -126,9 +137,11 @@ def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed])
         why = _("the longest of {model}").format(model=model.name)
     else:
         why = _("{model} goes up to {longest}; pre-training is shorter").format(
-            model=model.name, longest=model.max_position_embeddings)
+            model=model.name, longest=model.max_position_embeddings
+        )
     assumed["seq_len"] = Assumed(
-        name="seq_len", value=value, why=why, alternative=Change(path="job.seq_len", value=max(1, value // 2)))
+        name="seq_len", value=value, why=why, alternative=Change(path="job.seq_len", value=max(1, value // 2))
+    )
     return value
 
 
@@ -137,7 +150,8 @@ def _global_batch(request: JobRequest, cluster: Cluster, seq_len: int, assumed: 
         return at_least_one(request.global_batch, "--global-batch")
     value = default_global_batch(cluster.n_gpus, seq_len)
     assumed["global_batch"] = Assumed(
-        name="global_batch", value=value,
+        name="global_batch",
+        value=value,
         why=_("about 4 M tokens a step, a multiple that the GPUs can share"),
         alternative=Change(path="job.global_batch", value=2 * value),
     )
@@ -160,7 +174,9 @@ def _tokens(text: str) -> float:
     tokens = parse_quantity(text, "count", where="--tokens")
     if tokens < 1:
         raise InputError(
-            "MW-E403", _("{value} must be one or more.").format(value=text), where="--tokens",
+            "MW-E403",
+            _("{value} must be one or more.").format(value=text),
+            where="--tokens",
             nearest=_("Write it like '{example}'.").format(example="1.4T"),
         )
     return tokens
@@ -173,8 +189,10 @@ def _choice(name: str, value: str | None, known: tuple[str, ...]) -> str | None:
     folded = value.strip().casefold()
     if folded not in known:
         raise InputError(
-            "MW-E404", _("{name} '{value}' is not modelled.").format(name=name, value=value),
-            where=f"--{name.replace('_', '-')}", nearest=did_you_mean(value, known),
+            "MW-E404",
+            _("{name} '{value}' is not modelled.").format(name=name, value=value),
+            where=f"--{name.replace('_', '-')}",
+            nearest=did_you_mean(value, known),
         )
     return folded
 
@@ -184,8 +202,10 @@ def _precision(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> st
     chosen = _choice("precision", request.precision, PRECISIONS)
     if not has:
         raise InputError(
-            "MW-E405", _("{gpu} has no matrix unit for bf16 or fp16 in the catalog.").format(gpu=gpu.name),
-            where="--cluster", nearest=_("`mw catalog gpu` lists what each GPU has."),
+            "MW-E405",
+            _("{gpu} has no matrix unit for bf16 or fp16 in the catalog.").format(gpu=gpu.name),
+            where="--cluster",
+            nearest=_("`mw catalog gpu` lists what each GPU has."),
         )
     if chosen is None:
         chosen = has[0]
@@ -194,7 +214,9 @@ def _precision(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> st
         assumed["precision"] = Assumed(name="precision", value=chosen, why=why)
     elif chosen not in has:
         raise InputError(
-            "MW-E405", _("{gpu} has no {precision}.").format(gpu=gpu.name, precision=chosen), where="--precision",
+            "MW-E405",
+            _("{gpu} has no {precision}.").format(gpu=gpu.name, precision=chosen),
+            where="--precision",
             nearest=_("It has {names}.").format(names=", ".join(has)),
         )
     return chosen
@@ -210,15 +232,20 @@ def _attention(request: JobRequest, model: ModelSpec, gpu: Gpu, assumed: dict[st
     possible = has_flash_attention(gpu)
     if chosen == "flash" and not possible:
         raise InputError(
-            "MW-E405", _("FlashAttention does not run on {gpu}.").format(gpu=gpu.name), where="--attention",
+            "MW-E405",
+            _("FlashAttention does not run on {gpu}.").format(gpu=gpu.name),
+            where="--attention",
             nearest=_("Use {name}.").format(name="unfused"),
         )
     if chosen is None:
         chosen, why = _usual_attention(model, gpu)
         assumed["attention"] = Assumed(
-            name="attention", value=chosen, why=why,
+            name="attention",
+            value=chosen,
+            why=why,
             alternative=Change(path="job.attention", value="unfused" if chosen == "flash" else "flash")
-            if possible else None,
+            if possible
+            else None,
         )
     return chosen
 
@@ -238,7 +265,9 @@ def _grad_dtype(request: JobRequest, precision: str, assumed: dict[str, Assumed]
     if chosen is None:
         chosen = "fp32"
         assumed["grad_dtype"] = Assumed(
-            name="grad_dtype", value=chosen, why=_("Megatron accumulates and reduces gradients in fp32"),
+            name="grad_dtype",
+            value=chosen,
+            why=_("Megatron accumulates and reduces gradients in fp32"),
             alternative=Change(path="job.grad_dtype", value=precision),
         )
     return chosen
@@ -248,9 +277,13 @@ def _accumulation_fusion(attention: str, assumed: dict[str, Assumed]) -> bool:
     """Whether weight gradients are accumulated inside their GEMM: stacks with fused attention do that too."""
     fused = attention == "flash"
     assumed["gradient_accumulation_fusion"] = Assumed(
-        name="gradient_accumulation_fusion", value=fused,
-        why=(_("usual where attention is fused") if fused
-             else _("stacks without fused attention add in a pass of its own")),
+        name="gradient_accumulation_fusion",
+        value=fused,
+        why=(
+            _("usual where attention is fused")
+            if fused
+            else _("stacks without fused attention add in a pass of its own")
+        ),
         alternative=Change(path="job.gradient_accumulation_fusion", value=not fused),
     )
     return fused
@@ -262,12 +295,16 @@ def _switches(request: JobRequest, assumed: dict[str, Assumed]) -> dict[str, boo
     if request.overlap is None:
         for name in ("overlap_grad_reduce", "overlap_param_gather"):
             assumed[name] = Assumed(
-                name=name, value=True, why=_("the usual setting of large runs"),
+                name=name,
+                value=True,
+                why=_("the usual setting of large runs"),
                 alternative=Change(path=f"job.{name}", value=False),
             )
     if request.cuda_graphs is None:
         assumed["cuda_graphs"] = Assumed(
-            name="cuda_graphs", value=False, why=_("off unless switched on"),
+            name="cuda_graphs",
+            value=False,
+            why=_("off unless switched on"),
             alternative=Change(path="job.cuda_graphs", value=True),
         )
     return {"overlap_grad_reduce": overlap, "overlap_param_gather": overlap, "cuda_graphs": cuda_graphs}

@@ -25,8 +25,10 @@ def write_timeline(case: Case, constants: Constants, estimate: Estimate, path: P
     # What the replay does not hold and no term above says: the ends' exchange of a tied embedding's gradients.
     rest = estimate.step_time_s - replay(times).step_time_s - sum(after.values())
     after = {"pp_comm": rest if rest > 1e-9 * estimate.step_time_s else 0.0} | after
-    write(step_timeline(times, {term: value for term, value in after.items() if value}, labels=_labels(case, estimate)),
-          path)
+    write(
+        step_timeline(times, {term: value for term, value in after.items() if value}, labels=_labels(case, estimate)),
+        path,
+    )
 
 
 def _labels(case: Case, estimate: Estimate) -> StepLabels:

@@ -31,7 +31,9 @@ def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
     """
     if kind not in measured.KINDS:
         raise InputError(
-            "MW-E430", _("there is no kind '{kind}' of measured file.").format(kind=kind), where="KIND",
+            "MW-E430",
+            _("there is no kind '{kind}' of measured file.").format(kind=kind),
+            where="KIND",
             nearest=did_you_mean(kind, measured.KINDS),
         )
     check_writable(out)
@@ -40,8 +42,9 @@ def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
     places = {name: [s for s in scores if s.group == name] for name in ("single-node", "multi-node")}
     trusts = {f"trust {trust}": [s for s in scores if s.trust == trust] for trust in sorted({s.trust for s in scores})}
     groups = [summary(name, members) for name, members in (places | trusts).items() if members]
-    result = Validation(kind=kind, file=str(file), groups=tuple(groups), overall=summary("overall", scores),
-                        cases=tuple(scores))
+    result = Validation(
+        kind=kind, file=str(file), groups=tuple(groups), overall=summary("overall", scores), cases=tuple(scores)
+    )
     if out is not None:
         write_whole(out, table(scores))
     return result
@@ -80,8 +83,14 @@ def _predict(cases: Sequence[MeasuredCase]) -> list[CaseScore]:
             scores.append(_unscored(case, _(texts[broken[i] or ""])))
             continue
         at = int(place[i])
-        scores.append(_scored(case, float(estimates.step_time_s[at]), float(estimates.interval_low_s[at]),
-                              float(estimates.interval_high_s[at])))
+        scores.append(
+            _scored(
+                case,
+                float(estimates.step_time_s[at]),
+                float(estimates.interval_low_s[at]),
+                float(estimates.interval_high_s[at]),
+            )
+        )
     return scores
 
 
@@ -90,8 +99,11 @@ def _about(case: MeasuredCase) -> dict[str, Any]:
     if case.cluster is None and case.n_gpus is not None:
         one_node = False
     return {
-        "id": case.id, "group": "single-node" if one_node else "multi-node", "trust": case.trust,
-        "layout": "" if case.layout is None else layout_text(case.layout), "measured_s": case.measured_s,
+        "id": case.id,
+        "group": "single-node" if one_node else "multi-node",
+        "trust": case.trust,
+        "layout": "" if case.layout is None else layout_text(case.layout),
+        "measured_s": case.measured_s,
     }
 
 
@@ -102,8 +114,12 @@ def _unscored(case: MeasuredCase, reason: str) -> CaseScore:
 def _scored(case: MeasuredCase, predicted_s: float, low_s: float, high_s: float) -> CaseScore:
     assert case.measured_s is not None
     return CaseScore(
-        **_about(case), predicted_s=predicted_s, interval_low_s=low_s, interval_high_s=high_s,
-        error_ratio=abs(predicted_s / case.measured_s - 1.0), within_interval=low_s <= case.measured_s <= high_s,
+        **_about(case),
+        predicted_s=predicted_s,
+        interval_low_s=low_s,
+        interval_high_s=high_s,
+        error_ratio=abs(predicted_s / case.measured_s - 1.0),
+        within_interval=low_s <= case.measured_s <= high_s,
     )
 
 
@@ -117,11 +133,16 @@ def summary(name: str, scores: Iterable[CaseScore]) -> ErrorGroup:
 
     errors = summarise(column("predicted_s"), column("measured_s"))
     return ErrorGroup(
-        name=name, rows=len(members), scored=errors.n, skipped=len(members) - errors.n,
-        median_error_ratio=errors.median_error_ratio, p90_error_ratio=errors.p90_error_ratio,
+        name=name,
+        rows=len(members),
+        scored=errors.n,
+        skipped=len(members) - errors.n,
+        median_error_ratio=errors.median_error_ratio,
+        p90_error_ratio=errors.p90_error_ratio,
         bias_ratio=errors.bias_ratio,
         interval_coverage_ratio=coverage_ratio(
-            column("interval_low_s"), column("interval_high_s"), column("measured_s")),
+            column("interval_low_s"), column("interval_high_s"), column("measured_s")
+        ),
     )
 
 

@@ -7,19 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.costmodel.axis import BoolArray, FloatArray, Traffic
+from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.costmodel.stages import layers_per_stage
 from meshwright.i18n import N_
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.layout import RANK_ORDERS, LayoutBatch
 
 NAME = "pp"
 RULES = {
     "split_fits": N_("the stage split must give every stage its layers (pp x vpp must divide them when interleaved)"),
     "schedule_fits": N_("the schedule must suit pp, vpp and the number of micro-batches"),
     "schedule_known": N_("the schedule must be a known one"),
-    "rank_order_known": N_("rank_order must name tp, dp and pp once each"),
+    "rank_order_known": N_("rank_order must start with tp and name dp and pp once each"),
 }
 
 
@@ -35,9 +36,7 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
             unknown |= rows
         else:
             unfit |= rows & ~known[name].legal(layouts.pp, layouts.vpp, n_micro_batches)
-    bad_orders = [
-        code for code, order in enumerate(layouts.rank_orders) if sorted(order.split("-")) != ["dp", "pp", "tp"]
-    ]
+    bad_orders = [code for code, order in enumerate(layouts.rank_orders) if order not in RANK_ORDERS]
     return {
         "split_fits": ~split_fits(job.model.n_layers, layouts),
         "schedule_fits": unfit,
@@ -48,11 +47,13 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
 
 def split_fits(n_layers: int, layouts: LayoutBatch) -> BoolArray:
     """Rows whose stage split gives every stage its layers."""
-    key = (layouts.stage_split.astype(np.int64) * 65536 + layouts.pp) * 65536 + layouts.vpp
-    distinct, inverse = np.unique(key, return_inverse=True)
+    first, inverse = distinct((layouts.stage_split, layouts.pp, layouts.vpp))
     fits = [
-        layers_per_stage(layouts.stage_splits[int(k >> 32)], n_layers, int(k >> 16) & 65535, int(k) & 65535) is not None
-        for k in distinct
+        layers_per_stage(
+            layouts.stage_splits[int(layouts.stage_split[i])], n_layers, int(layouts.pp[i]), int(layouts.vpp[i])
+        )
+        is not None
+        for i in first
     ]
     return np.asarray(fits, bool)[inverse]
 
