@@ -37,7 +37,7 @@ def interval() -> str:
     """Every field of the interval, whatever fields it has by now."""
     lines = []
     for name, field in IntervalSpec.model_fields.items():
-        value = {float: "0.25", int: "512", str: '"a test"'}.get(field.annotation, '["one"]')
+        value = {float: "0.25", int: "512", bool: "true", str: '"a test"'}.get(field.annotation, '["one"]')
         lines.append(f"{name} = {value}\n")
     return "".join(lines)
 

@@ -15,7 +15,8 @@ CONSTANTS = catalog.constants()
 
 def test_ground_that_no_row_validated_adds_variance() -> None:
     model = catalog.model("megatron-39.1b")
-    seen = TrainingJob(model=model, seq_len=2048, global_batch=512, precision="fp16", attention="unfused")
+    quiet = {"overlap_grad_reduce": False, "overlap_param_gather": False}
+    seen = TrainingJob(model=model, seq_len=2048, global_batch=512, precision="fp16", attention="unfused", **quiet)
 
     def variance(text: str, schedule: str = "1f1b", **changes: object) -> float:
         rows = LayoutBatch.of([Layout(schedule=schedule)])
@@ -24,6 +25,7 @@ def test_ground_that_no_row_validated_adds_variance() -> None:
     assert variance("64x8 A100-80GB, 4x200Gb IB") == 0.0
     assert variance("64x8 H100") > 0.0
     assert variance("64x8 A100-80GB", attention="flash") > 0.0
+    assert variance("64x8 A100-80GB", overlap_grad_reduce=True) > 0.0
     assert variance("64x8 A100-80GB, 4x100Gb OPA") > 0.0
     assert variance("64x8 A100-80GB", schedule="interleaved") > 0.0
     assert variance("512x8 A100-80GB") > variance("128x8 A100-80GB") > 0.0

@@ -120,6 +120,8 @@ def make_constants(values: dict[str, float]) -> Constants:
             unseen_attention_sd=0,
             unseen_fabric_sd=0,
             unseen_schedule_sd=0,
+            unseen_overlap_sd=0,
+            validated_overlap=True,
             validated_schedules=(),
             per_doubling_beyond_scale_sd=0,
             validated_gpus=(),

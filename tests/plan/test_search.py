@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.costmodel import evaluate, legal, memory_peak_bytes
+from meshwright.costmodel import evaluate, legal, memory_peak_bytes, score
 from meshwright.plan.search import MEMORY_RULE, Found, budget_bytes, search
 from meshwright.plan.space import space
 from meshwright.specs.constants import Constants
@@ -152,3 +152,17 @@ def test_the_first_incumbent_is_early_and_good(job: Jobs, cluster: Clusters, con
 
 def test_the_same_question_has_the_same_answer(task: TrainingJob, place: Cluster, constants: Constants) -> None:
     assert found_layouts(search(task, place, constants)) == found_layouts(search(task, place, constants))
+
+
+def test_rows_of_a_large_space_equal_single_estimates(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    """Tables shared by many rows give each row what it gets alone."""
+    task, place = job("gpt3-175b", seq_len=2048, global_batch=1536), cluster("128x8 A100-80GB")
+    whole = space(task, place)
+    batch = whole.rows(0, len(whole))
+    scores = score(task, place, batch, constants, budget_bytes(place, constants))
+    rng = np.random.default_rng(5)
+    for i in rng.choice(np.flatnonzero(np.isfinite(scores.step_time_s)), 150, replace=False):
+        alone = evaluate(task, place, LayoutBatch.of([batch.row(int(i))]), constants)
+        assert scores.step_time_s[i] == pytest.approx(float(alone.step_time_s[0]), rel=1e-9)
+        assert scores.peak_allocated_bytes[i] == pytest.approx(float(alone.peak_allocated_bytes[0]), rel=1e-12)
+        assert scores.peak_reserved_bytes[i] == pytest.approx(float(alone.peak_reserved_bytes[0]), rel=1e-12)

@@ -39,7 +39,7 @@ def off_ground_variance(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch
     """Variance added for leaving validated ground, (n,).
 
     That is another GPU architecture, attention kernel, kind of network or pipeline schedule than any validated row,
-    or more GPUs.
+    gradient traffic that overlaps the computation where no validated row's did, or more GPUs.
     """
     spec = constants.interval
     variance = 0.0
@@ -49,6 +49,8 @@ def off_ground_variance(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch
         variance += spec.unseen_attention_sd**2
     if cluster.n_nodes > 1 and cluster.nic.kind not in spec.validated_fabrics:
         variance += spec.unseen_fabric_sd**2
+    if (job.overlap_grad_reduce or job.overlap_param_gather) and not spec.validated_overlap:
+        variance += spec.unseen_overlap_sd**2
     if cluster.n_gpus > spec.validated_n_gpus:
         variance += (spec.per_doubling_beyond_scale_sd * math.log2(cluster.n_gpus / spec.validated_n_gpus)) ** 2
     seen = [code for code, name in enumerate(layouts.schedules) if name in spec.validated_schedules]

@@ -59,62 +59,56 @@ class Peak:
 
 
 def peak(rows: Gathered) -> Peak:
-    """Peak memory of the worst rank of every row."""
-    first, inverse = distinct((*rows.columns(), (rows.layouts.zero_stage, 2)))
-    found = _peak(rows.take(first))
-    return Peak(
-        found.allocated_bytes.take(inverse),
-        found.reserved_bytes.take(inverse),
-        found.worst_class.take(inverse),
-        found.outside_bytes.take(inverse),
-    )
+    """Peak memory of the worst rank of every row.
 
-
-def _peak(rows: Gathered) -> Peak:
-    outside = _buffers(rows) + rows.constants.get("context_bytes")
+    What is held for the backward is computed on rows that differ in it, states on rows that differ in those.
+    """
+    held_first, held_row = distinct(rows.columns())
+    state_first, state_row = distinct(((rows.cell_row, len(rows.cells)), (rows.layouts.zero_stage, 2)))
+    holders, owners = rows.take(held_first), rows.take(state_first)
     worst = np.zeros(len(rows), np.intp)
-    highest = np.full(len(rows), -1.0)
+    highest = np.full(len(rows), -np.inf)
     for index in range(rows.n_classes):
-        here = sum(class_memory(rows, index).values(), np.zeros(len(rows)))
+        held = sum(_held(holders, index).values(), np.zeros(len(holders)))
+        states = sum(_states(owners, index).values(), np.zeros(len(owners)))
+        # A rank class that a row does not have is never its worst.
+        states = np.where(owners.present(index), states, -np.inf)
+        here = held.take(held_row) + states.take(state_row)
         if index:
-            np.copyto(here, -1.0, where=~rows.present(index))
             np.copyto(worst, index, where=here > highest)
         highest = np.maximum(highest, here)
+    outside = (_buffers(owners) + rows.constants.get("context_bytes")).take(state_row)
     allocated = highest + outside
     reserved = reserved_bytes(allocated, outside, rows.constants.get("fragmentation_ratio"))
     return Peak(allocated, reserved, worst, outside)
 
 
-def class_memory(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes by class of memory (tensors only) on the fullest rank of a rank class, (n,) each."""
-    job, layouts, held = rows.job, rows.layouts, rows.tables.activations
-    weights, gradients, optimizer = state_bytes(
-        rows.rank_parameters(class_index),
-        job.element_bytes,
-        job.grad_bytes,
-        data.divides("optimizer_state", layouts),
-    )
+def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
+    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each."""
+    job = rows.job
+    shards = data.divides("optimizer_state", rows.layouts)
+    found = state_bytes(rows.rank_parameters(class_index), job.element_bytes, job.grad_bytes, shards)
+    return dict(zip(("weights", "gradients", "optimizer"), found, strict=True))
+
+
+def _held(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
+    """Bytes that the passes hold on the fullest rank of the class, (n,) each."""
+    job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     working = np.zeros(len(rows))
-    if held.working_bytes.any():
-        for part in range(1, len(held.working_bytes) - 1):
-            working = np.maximum(working, rows.part(held.working_bytes, part))
+    if tables.working_bytes.any():
+        for part in range(1, len(tables.working_bytes) - 1):
+            working = np.maximum(working, rows.part(tables.working_bytes, part))
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index)),
         layouts.vpp,
-        rows.in_class(held.saved_bytes, class_index),
+        rows.in_class(tables.saved_bytes, class_index),
         working,
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
     token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
     gathered = np.asarray((layouts.sp * layouts.micro_batch) * token_bytes, np.float64)
-    return {
-        "weights": weights,
-        "gradients": gradients,
-        "optimizer": optimizer,
-        "activations": activations,
-        "logits": rows.in_class(held.logits_bytes, class_index),
-        "gather": gathered,
-    }
+    logits = rows.in_class(tables.logits_bytes, class_index)
+    return {"activations": activations, "logits": logits, "gather": gathered}
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
@@ -138,7 +132,8 @@ def _buffers(rows: Gathered) -> FloatArray:
 def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    return class_memory(rows, found.worst_class) | {"buffers": found.outside_bytes - context, "context": context}
+    tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class)
+    return tensors | {"buffers": found.outside_bytes - context, "context": context}
 
 
 def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:

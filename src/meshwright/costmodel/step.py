@@ -119,7 +119,6 @@ class _Step:
     critical_class: IndexArray
     pipeline_s: FloatArray
     busy_s: FloatArray
-    transfers_s: FloatArray
     tied_embedding_s: FloatArray
     dp_exposed_s: FloatArray
     contention_s: FloatArray
@@ -157,24 +156,26 @@ def _step(rows: Gathered) -> _Step:
     layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
     pipe = _pipeline(rows)
     busy = m * pipe.slowest_s
-    # What hops cost is what they add to the wait of the critical rank; the rest of its wait is the bubble.
-    all_hops = 2.0 * pipe.hop_s * (m * layouts.vpp + layouts.pp - 2)
-    transfers = np.minimum(all_hops, np.maximum(pipe.pipeline_s - busy, 0.0))
     dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
-    contention = contention_s(hidden + (all_hops - transfers), rows.constants.get("contention_ratio"))
+    # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
+    sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
+    contention = contention_s(hidden + sent_beside, rows.constants.get("contention_ratio"))
     tied = _tied_embedding_s(rows)
     optimizer = _optimizer_s(rows)
     time = step_time_s(pipe.pipeline_s, dp_exposed, tied, contention, optimizer, rows.job.straggler_ratio)
-    return _Step(time, pipe.critical_class, pipe.pipeline_s, busy, transfers, tied, dp_exposed, contention, optimizer)
+    return _Step(time, pipe.critical_class, pipe.pipeline_s, busy, tied, dp_exposed, contention, optimizer)
 
 
-def _pipeline(rows: Gathered) -> _Pipeline:
-    """The pipeline of every row, computed on rows that differ in what a pipeline sees."""
+def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
+    """The pipeline of every row, computed on rows that differ in what a pipeline sees.
+
+    ``instant_hops``: as if stage-to-stage transfers took no time.
+    """
     _tiled, groups, place_row = rows.placed("pp")
     _first, hop_kind = distinct((groups.crosses_nodes.view(np.int8), groups.groups_per_node))
     first, inverse = distinct((*rows.columns(), hop_kind.take(place_row)))
     few = rows.take(first)
-    hop = _hop_s(few)
+    hop = np.zeros(len(few)) if instant_hops else _hop_s(few)
     profile = _profile(few, hop)
     time = _pipeline_time_s(few, profile)
     return _Pipeline(*(column.take(inverse) for column in (time, hop, *_critical(profile))))
@@ -199,6 +200,8 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     def spent(table: FloatArray) -> FloatArray:
         return m * rows.in_class(table, step.critical_class)
 
+    # What transfers cost is what they add to the same pipeline; the rest of the critical rank's wait is the bubble.
+    without_hops_s = _pipeline(rows, instant_hops=True).pipeline_s
     zero = np.zeros(len(rows))
     return dict.fromkeys(BREAKDOWN_TERMS, zero) | {
         "forward": spent(blocks.forward_s),
@@ -206,8 +209,8 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
         "recompute": spent(blocks.recompute_s),
         "tp_comm": spent(blocks.tp_forward_s + blocks.tp_backward_s + blocks.tp_recompute_s),
         "launch": spent(blocks.launch_forward_s + blocks.launch_backward_s),
-        "pp_comm": step.transfers_s + step.tied_embedding_s,
-        "bubble": step.pipeline_s - step.busy_s - step.transfers_s,
+        "pp_comm": step.pipeline_s - without_hops_s + step.tied_embedding_s,
+        "bubble": without_hops_s - step.busy_s,
         "dp_comm": step.dp_exposed_s,
         "contention": step.contention_s,
         "optimizer": step.optimizer_s,
@@ -292,17 +295,20 @@ def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArr
     windows = {"backward": backward_s, "forward": forward_s}
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
     for traffic in traffics:
-        applies = parallel & (sharded == (traffic.collective != "all_reduce"))
-        if not applies.any():
+        chosen = np.flatnonzero(parallel & (sharded == (traffic.collective != "all_reduce")))
+        if not len(chosen):
             continue
         buckets = n_buckets if traffic.hidden_by else np.ones(len(few))
         time = buckets * collective_time_s(
             traffic.collective, traffic.size_bytes / buckets, rows.cluster, size, per_node, sharers, rows.constants
         )
-        time = time.take(inverse)
-        shown = exposed_s(time, windows[traffic.hidden_by], buckets.take(inverse)) if traffic.hidden_by else time
-        exposed += applies * shown
-        hidden += applies * (time - shown)
+        of_few = inverse.take(chosen)
+        all_s = time.take(of_few)
+        shown_s = all_s
+        if traffic.hidden_by:
+            shown_s = exposed_s(all_s, windows[traffic.hidden_by].take(chosen), buckets.take(of_few))
+        exposed[chosen] += shown_s
+        hidden[chosen] += all_s - shown_s
     return exposed, hidden
 
 
@@ -369,7 +375,7 @@ def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants
     chunks = np.array(chunk_parts(layout.pp, layout.vpp, layout.stage_split, tuple(g.repeat for g in job.model.layers)))
 
     def laid_out(table: FloatArray) -> FloatArray:
-        return (chunks @ table[:, 0]).reshape(layout.vpp, layout.pp).T.copy()
+        return (chunks @ table[:, rows.block_row[0]]).reshape(layout.vpp, layout.pp).T.copy()
 
     return PipelineTimes(
         schedule=layout.schedule,

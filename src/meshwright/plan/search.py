@@ -145,7 +145,7 @@ def search(
         for start in range(0, len(whole), chunk_rows):
             stop = min(start + chunk_rows, len(whole))
             rows = np.arange(start, stop, dtype=np.int64)
-            state.take(rows, whole.at(rows), count=True)
+            state.take(rows, whole.rows(start, stop), count=True)
             if on_progress is not None:
                 on_progress(state.progress(len(whole)))
     except KeyboardInterrupt:

@@ -43,11 +43,13 @@ class IntervalSpec(Noun):
     unseen_attention_sd: float
     unseen_fabric_sd: float
     unseen_schedule_sd: float
+    unseen_overlap_sd: float
     per_doubling_beyond_scale_sd: float
     validated_gpus: tuple[str, ...]
     validated_attention: tuple[str, ...]
     validated_fabrics: tuple[str, ...]
     validated_schedules: tuple[str, ...]
+    validated_overlap: bool
     validated_n_gpus: int
     source: str
 
