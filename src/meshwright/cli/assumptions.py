@@ -12,8 +12,8 @@ from meshwright.cli import numbers
 from meshwright.i18n import _
 from meshwright.specs.plan import Assumed
 
-#: Names wrap beyond this, so that the reasons keep room.
-NAME_WIDTH = 36
+#: Names and values share this width; a longer pair puts the value below, so that the reasons keep room.
+NAME_WIDTH = 28
 
 
 def written(value: Any) -> str:
@@ -32,12 +32,16 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
     console.print()
     console.print(_("Assumed, because not said"), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(style="cyan", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column(style="cyan", overflow="fold", max_width=NAME_WIDTH + 1)
     table.add_column(ratio=1, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     for name, item in assumed.items():
-        table.add_row(f"{name}={written(item.value)}", item.why, _moves(item))
+        table.add_row(_pair(name, written(item.value)), item.why, _moves(item))
     console.print(table)
+
+
+def _pair(name: str, value: str) -> str:
+    return f"{name}={value}" if len(name) + len(value) < NAME_WIDTH else f"{name}=\n  {value}"
 
 
 def _moves(item: Assumed) -> str:

@@ -32,16 +32,19 @@ def estimate(
     ] = None,
     plan: Annotated[Path | None, option(_("Take job, cluster and layout from this plan file."), "FILE")] = None,
     pick: Annotated[int, option(_("Which layout of the plan file (1, the fastest)."), "N")] = 1,
+    timeline: Annotated[
+        Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
+    ] = None,
     output: FileFlags = FileFlags(),  # noqa: B008
 ) -> int:
     """Estimate, print, and return the exit status: 0 it fits, 1 it does not."""
     request = EstimateRequest(model=model, **job.fields(), layout=layout, plan=plan, pick=pick, out=output.out)
-    report = answer(request)
+    report = answer(request, timeline=timeline)
     if output.json:
         print_text(render("estimate", report))
     else:
         print_estimate(plain_console(wide=output.wide), report)
-    note_written(output.out)
+    note_written(output.out, timeline)
     return EXIT_OK if report.estimate.memory.fits != "no" else EXIT_CONDITION
 
 

@@ -178,7 +178,15 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     hop = np.zeros(len(few)) if instant_hops else _hop_s(few)
     profile = _profile(few, hop)
     time = _pipeline_time_s(few, profile)
-    return _Pipeline(*(column.take(inverse) for column in (time, hop, *_critical(profile))))
+    critical, slowest, forward, backward = _critical(profile)
+    return _Pipeline(
+        time.take(inverse),
+        hop.take(inverse),
+        critical.take(inverse),
+        slowest.take(inverse),
+        forward.take(inverse),
+        backward.take(inverse),
+    )
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:

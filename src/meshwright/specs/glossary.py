@@ -255,9 +255,7 @@ _JOB = {
     "gradient_accumulation_fusion": Term(
         "job",
         None,
-        N_(
-            "Whether weight-gradient products add into the gradient buffer themselves, not in a pass of their own."
-        ),
+        N_("Whether weight-gradient products add into the gradient buffer themselves, not in a pass of their own."),
     ),
     "cuda_graphs": Term(
         "job", None, N_("Whether kernels are launched as one graph, so that the CPU is never the bottleneck.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from meshwright.costmodel import evaluate, rules
@@ -23,18 +24,22 @@ from meshwright.verbs.command import command, layout_text, written
 from meshwright.verbs.document import check_writable, describe, pick, render, write_whole
 from meshwright.verbs.plan import training_time_s
 from meshwright.verbs.resolve import Resolved, constants, resolve, still_assumed
+from meshwright.verbs.timelines import write_timeline
 
 #: Request fields that a plan file already answers.
 _SAID_BY_PLAN = tuple(name for name in JobRequest.model_fields if name != "set")
 
 
-def estimate(request: EstimateRequest) -> EstimateReport:
+def estimate(request: EstimateRequest, timeline: Path | None = None) -> EstimateReport:
     """Predict one layout: that of ``request.layout``, or number ``pick`` of the plan file ``request.plan``.
+
+    ``timeline`` receives one step of it for Perfetto.
 
     Raises InputError: MW-E408 no layout, MW-E406 the wrong number of GPUs, MW-E407 a rule broken (with the nearest
     legal layout), and those of resolving names and reading plans. One that does not fit is an answer with remedies.
     """
     check_writable(request.out)
+    check_writable(timeline)
     resolved, layout = _from_plan(request) if request.plan is not None else _from_text(request)
     require_legal(resolved.job, resolved.cluster, layout)
     case = Case(resolved.job, resolved.cluster, layout)
@@ -56,6 +61,8 @@ def estimate(request: EstimateRequest) -> EstimateReport:
     )
     if request.out is not None:
         write_whole(request.out, render("estimate", report))
+    if timeline is not None:
+        write_timeline(case, resolved.constants, result, timeline)
     return report
 
 
