@@ -1,0 +1,72 @@
+"""Predictions against published and measured runs, through the verbs, as a user asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import meshwright
+from meshwright.specs.report import Validation
+
+
+def test_llama_65b_on_2048_a100() -> None:
+    """LLaMA, arXiv 2302.13971 section 2.4: about 380 tokens/s/GPU, 1.4 T tokens in 21 days; layout and fabric unsaid."""
+    found = meshwright.plan(
+        "llama-65b", cluster="256x8 A100-80GB", seq_len=2048, global_batch=2048, tokens="1.4T", precision="bf16"
+    )
+    best = found.layouts[found.chosen]
+    low_s, high_s = best.step_time_interval_s
+    tokens_per_gpu = 2048 * 2048 / 2048
+    assert tokens_per_gpu / high_s <= 380 <= tokens_per_gpu / low_s
+    assert (high_s - low_s) / 2 / best.step_time_s <= 0.20
+    assert best.mfu_ratio <= 0.60
+    assert found.time_to_train_s is not None
+    assert 16 <= found.time_to_train_s / 86_400 <= 24
+    assert found.elapsed_s < 3
+    assert {"fabric", "node"} <= set(found.assumed), "neither was published: both are assumptions"
+
+
+@pytest.mark.parametrize("more", ["", ",stage_split=ends", ",zero_stage=1,rank_order=tp-dp-pp"])
+@pytest.mark.parametrize("attention", [None, "unfused"])
+def test_bloom_176b(more: str, attention: str | None) -> None:
+    """BLOOM, arXiv 2211.05100 and its chronicles: 105 s a step."""
+    report = meshwright.estimate(
+        "bloom-176b",
+        cluster="48x8 A100-80GB, 4x100Gb OPA",
+        layout="tp=4,pp=12,dp=8,micro_batch=2,recompute=full" + more,
+        seq_len=2048,
+        global_batch=2048,
+        attention=attention,
+    )
+    assert report.estimate.step_time_s == pytest.approx(105.0, rel=0.12)
+    assert report.estimate.memory.fits == "yes"
+
+
+@pytest.fixture(scope="module")
+def vtrain(shared: Path) -> Validation:
+    return meshwright.validate("vtrain", shared / "data" / "vtrain_a100.csv")
+
+
+def test_measured_steps_of_vtrain(vtrain: Validation) -> None:
+    groups = {group.name: group for group in (*vtrain.groups, vtrain.overall)}
+    assert (groups["single-node"].rows, groups["multi-node"].rows) == (720, 73)
+    for name in ("single-node", "multi-node", "overall"):
+        group = groups[name]
+        assert group.scored == group.rows, name
+        assert group.median_error_ratio is not None
+        assert group.median_error_ratio <= 0.10, name
+        assert group.interval_coverage_ratio is not None
+        assert group.interval_coverage_ratio >= 0.72, name
+
+
+def test_the_accuracy_page_is_up_to_date(shared: Path, root: Path) -> None:
+    spec = importlib.util.spec_from_file_location("accuracy_page", root / "tools" / "accuracy_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    sys.modules["accuracy_page"] = page
+    spec.loader.exec_module(page)
+    assert page.main([str(shared / "data" / "vtrain_a100.csv"), "--check"]) == 0
