@@ -27,7 +27,7 @@ from meshwright.specs.layout import Layout, LayoutBatch
 from meshwright.timeline.replay import replay
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.costmodel.layouts import CLUSTERS, job, legal_layouts  # noqa: E402 - the repository's own random layouts
+from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 
 
 @dataclass(slots=True)
