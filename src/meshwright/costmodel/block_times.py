@@ -161,7 +161,8 @@ class _Part:
     def _operator(self, operator: Operator) -> None:
         again = recomputed(self.masks, operator.module)
         forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
-        flops = np.broadcast_to(np.asarray(operator.forward_flops), self.shapes.tp.shape)[:, None]
+        causal_flops = np.asarray(operator.forward_flops * operator.causal_ratio)
+        flops = np.broadcast_to(causal_flops, self.shapes.tp.shape)[:, None]
         backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
         self.sums["forward_s"] += forward
         self.sums["recompute_s"] += again * forward

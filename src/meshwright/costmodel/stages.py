@@ -17,7 +17,8 @@ def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[
     """Layers of each virtual stage (``pp * vpp`` of them, in model order); None where the split does not fit.
 
     ``even``: equal, the first stages take the remainder (interleaved: must divide). ``ends``: embedding and head
-    each count as one layer, and the rest must come out even. ``5-6-6-5``: as said, one number a rank.
+    each count as one layer, and the rest must come out even; with one layer a stage the ends hold nothing else.
+    ``5-6-6-5``: as said, one number a rank.
     """
     n_stages = pp * vpp
     if split == "even":
@@ -26,7 +27,7 @@ def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[
         return (base + 1,) * extra + (base,) * (n_stages - extra) if fits else None
     if split == "ends":
         base, extra = divmod(n_layers + 2, n_stages)
-        fits = not extra and n_stages > 1 and base > 1
+        fits = not extra and n_stages > 1
         return (base - 1, *(base,) * (n_stages - 2), base - 1) if fits else None
     counts = tuple(int(part) if part.isdecimal() else 0 for part in split.split("-"))
     fits = vpp == 1 and len(counts) == pp and sum(counts) == n_layers and min(counts) > 0

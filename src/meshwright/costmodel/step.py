@@ -218,7 +218,8 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
         "tp_comm": spent(blocks.tp_forward_s + blocks.tp_backward_s + blocks.tp_recompute_s),
         "launch": spent(blocks.launch_forward_s + blocks.launch_backward_s),
         "pp_comm": step.pipeline_s - without_hops_s + step.tied_embedding_s,
-        "bubble": without_hops_s - step.busy_s,
+        # No less than nothing: the two differ by rounding where a rank never waits.
+        "bubble": np.maximum(without_hops_s - step.busy_s, 0.0),
         "dp_comm": step.dp_exposed_s,
         "contention": step.contention_s,
         "optimizer": step.optimizer_s,

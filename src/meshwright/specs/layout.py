@@ -57,6 +57,15 @@ class Layout(Noun):
         return self.dp * self.tp * self.pp
 
 
+#: Columns that layouts of other planners and later versions have; refused by name, not as unknown.
+NOT_MODELLED = (
+    "cp", "cp_kind", "ep", "etp", "dispatcher", "dp_shard", "dp_replicate", "reshard_after_forward",
+    "offload_optimizer", "offload_parameters",
+)  # fmt: skip
+#: Degrees and micro-batches beyond this are typing errors, and would not fit the int32 columns together.
+LARGEST_DEGREE = 1 << 20
+#: An example value of each key, for messages.
+_EXAMPLES = {"sp": "true", "schedule": "1f1b", "stage_split": "even", "recompute": "full", "rank_order": "tp-dp-pp"}
 #: Short and misremembered spellings that are unambiguous.
 _SYNONYMS = {"mbs": "micro_batch", "zero": "zero_stage", "order": "rank_order"}
 
@@ -64,12 +73,19 @@ _SYNONYMS = {"mbs": "micro_batch", "zero": "zero_stage", "order": "rank_order"}
 def parse_layout(text: str, *, where: str = "--layout") -> dict[str, Any]:
     """``tp=4,pp=12,recompute=full`` as a dict of Layout fields (only those given).
 
-    Raises InputError (MW-E130..MW-E132) that names the key, the value and the nearest right thing.
+    Raises InputError (MW-E130..MW-E134) that names the key, the value and the nearest right thing.
     """
     values: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = _SYNONYMS.get(key, key)
+        if key in NOT_MODELLED:
+            raise InputError(
+                "MW-E133",
+                _("'{key}' is not modelled yet.").format(key=key),
+                where=where,
+                nearest=_("Known: {names}.").format(names=", ".join(Layout.model_fields)),
+            )
         if key not in Layout.model_fields:
             raise InputError(
                 "MW-E130",
@@ -82,7 +98,14 @@ def parse_layout(text: str, *, where: str = "--layout") -> dict[str, Any]:
                 "MW-E131",
                 _("'{part}' is not key=value.").format(part=part),
                 where=where,
-                nearest=_("Write it like '{example}'.").format(example=f"{key}=4"),
+                nearest=_("Write it like '{example}'.").format(example=f"{key}={_EXAMPLES.get(key, '4')}"),
+            )
+        if key in values:
+            raise InputError(
+                "MW-E131",
+                _("'{key}' is given twice.").format(key=key),
+                where=where,
+                nearest=_("Keep one of them."),
             )
         values[key] = _parse_value(key, value, where)
     return values
@@ -92,9 +115,17 @@ def _parse_value(key: str, value: str, where: str) -> Any:
     place = f"{where} {key}"
     if key == "recompute":
         return recompute_name(recompute_mask(value, where=place))
-    if key == "stage_split":
+    if key == "schedule":
         return value
-    if key in ("schedule", "rank_order"):
+    if key in ("stage_split", "rank_order"):
+        known = STAGE_SPLIT_NAMES if key == "stage_split" else RANK_ORDERS
+        if value not in known and not (key == "stage_split" and re.fullmatch(r"\d+(-\d+)+", value)):
+            raise InputError(
+                "MW-E132",
+                _("'{value}' is not a {key}.").format(value=value, key=key),
+                where=place,
+                nearest=did_you_mean(value, (*known, "5-6-6-5") if key == "stage_split" else known),
+            )
         return value
     if key == "sp":
         words = {
@@ -124,6 +155,13 @@ def _parse_value(key: str, value: str, where: str) -> Any:
             where=place,
             nearest=_("Write it like '{example}'.").format(example=f"{key}=1"),
         )
+    if int(value) > LARGEST_DEGREE:
+        raise InputError(
+            "MW-E132",
+            _("{value} is too large.").format(value=value),
+            where=place,
+            nearest=_("The largest is {limit}.").format(limit=LARGEST_DEGREE),
+        )
     if key == "zero_stage" and int(value) > 1:
         raise InputError(
             "MW-E133",
@@ -143,9 +181,13 @@ def recompute_mask(text: str, *, where: str = "recompute") -> int:
         if module not in RECOMPUTE_BITS:
             raise InputError(
                 "MW-E134",
-                _("'{module}' cannot be recomputed.").format(module=module),
+                _("'{module}' is not a module that can be recomputed beside others.").format(module=module)
+                if module in RECOMPUTE_NAMES
+                else _("'{module}' cannot be recomputed.").format(module=module),
                 where=where,
-                nearest=did_you_mean(module, (*RECOMPUTE_NAMES, *RECOMPUTE_MODULES), show=20),
+                nearest=_("'{module}' stands alone.").format(module=module)
+                if module in RECOMPUTE_NAMES
+                else did_you_mean(module, (*RECOMPUTE_NAMES, *RECOMPUTE_MODULES), show=20),
             )
         mask |= RECOMPUTE_BITS[module]
     return mask
