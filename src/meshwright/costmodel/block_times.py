@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from meshwright.costmodel import block as blocks
 from meshwright.costmodel.axis import tensor
+from meshwright.costmodel.communication import collective_time_s
 from meshwright.costmodel.kernel import FloatArray, KernelConstants, backward_time_s, forward_time_s
 from meshwright.costmodel.mesh import GroupPlacement
-from meshwright.costmodel.nccl import collective_time_s
 from meshwright.costmodel.operator import Operator, Parameters, Shapes
 from meshwright.costmodel.parameters import block_parameters
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from meshwright.costmodel import memory
 from meshwright.costmodel.axis import data, pipeline
+from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
 from meshwright.costmodel.mesh import place
-from meshwright.costmodel.nccl import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
 from meshwright.costmodel.pipeline import PipelineProfile, PipelineTimes
