@@ -1,0 +1,22 @@
+"""Jobs refuse what cannot be trained."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import catalog
+from meshwright.errors import InputError
+from meshwright.specs.job import TrainingJob
+
+
+def test_learned_positions_limit_the_sequence() -> None:
+    with pytest.raises(InputError) as caught:
+        TrainingJob(model=catalog.model("gpt2"), seq_len=2048, global_batch=8)
+    assert caught.value.where == "--seq-len"
+    assert "1024" in (caught.value.nearest or "")
+    assert TrainingJob(model=catalog.model("llama-2-7b"), seq_len=32768, global_batch=8).tokens_per_step == 8 * 32768
+
+
+def test_bytes_of_the_formats() -> None:
+    job = TrainingJob(model=catalog.model("gpt2"), seq_len=512, global_batch=8, precision="fp16", grad_dtype="fp32")
+    assert (job.element_bytes, job.grad_bytes) == (2, 4)
