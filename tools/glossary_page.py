@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from meshwright.specs.glossary import GLOSSARY, KINDS, LAYOUT_TERMS, MEMORY_TERMS, Term
+from meshwright.specs.glossary import GLOSSARY, KINDS, LAYOUT_TERMS, MEMORY_TERMS, WORDS, Term
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "numbers.md"
 BEGIN, END = "<!-- glossary: written by tools/glossary_page.py -->", "<!-- end of glossary -->"
@@ -22,6 +22,7 @@ HEADINGS = {
     "layout": "Columns of a layout (`layout`)",
     "job": "Fields of the job (`job`)",
     "cluster": "Fields of the cluster (`cluster`)",
+    "word": "Words of the pages",
 }
 
 
@@ -34,7 +35,7 @@ def tables() -> str:
     """The tables in Markdown."""
     sections = []
     for kind, heading in HEADINGS.items():
-        own = {"memory": MEMORY_TERMS, "layout": LAYOUT_TERMS}.get(kind)
+        own = {"memory": MEMORY_TERMS, "layout": LAYOUT_TERMS, "word": WORDS}.get(kind)
         terms = own or {name: term for name, term in GLOSSARY.items() if term.kind == kind}
         sections.append(f"### {heading}\n\n{_table(terms)}")
     return "\n\n".join(sections)

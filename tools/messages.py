@@ -7,6 +7,7 @@ python tools/messages.py compile  # .po -> .mo without a build
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
@@ -41,7 +42,26 @@ def extract(root: Path = ROOT) -> Catalog:
     found = extract_from_dir(root / SOURCE, method_map=[("**.py", "python")], keywords=KEYWORDS)
     for filename, _line, message, comments, context in found:
         catalog.add(message, locations=[((SOURCE / filename).as_posix(), 0)], auto_comments=comments, context=context)
+    for path in sorted((root / SOURCE).rglob("*.py")):
+        for line in formula_meanings(path.read_text(encoding="utf-8")):
+            catalog.add(line, locations=[(path.relative_to(root).as_posix(), 0)])
     return catalog
+
+
+def formula_meanings(source: str) -> list[str]:
+    """First docstring lines of the functions marked ``@formula``: what ``mw explain`` says of them."""
+    if "@formula" not in source:
+        return []
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    marked = [
+        function
+        for function in functions
+        if any(
+            isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "formula"
+            for mark in function.decorator_list
+        )
+    ]
+    return [text.split("\n", 1)[0] for function in marked if (text := ast.get_docstring(function))]
 
 
 def translations(root: Path = ROOT) -> dict[Path, Catalog]:

@@ -22,6 +22,8 @@ __all__ = ["catalog", "estimate", "explain", "plan", "validate"]
 _VERBS = frozenset(__all__)
 #: Verbs that take a request object; the class is ``specs.request.<name>``.
 _REQUESTS = {"plan": "PlanRequest", "estimate": "EstimateRequest"}
+#: Keywords of a verb that are no field of its request.
+_BESIDE = {"plan": ("on_progress", "timeline"), "estimate": ("timeline",)}
 
 
 def _verb(name: str) -> Any:
@@ -34,11 +36,40 @@ def _verb(name: str) -> Any:
     def with_fields(request: Any = None, /, **fields: Any) -> Any:
         if isinstance(request, request_type):
             return function(request, **fields)
-        beside = {key: fields.pop(key) for key in ("on_progress", "timeline") if key in fields}
-        return function(request_type(**({"model": request} if request is not None else {}), **fields), **beside)
+        beside = {key: fields.pop(key) for key in _BESIDE[name] if key in fields}
+        if request is not None:
+            fields["model"] = request
+        return function(_request(name, request_type, fields), **beside)
 
     with_fields.__name__, with_fields.__doc__ = name, function.__doc__
     return with_fields
+
+
+def _request(name: str, request_type: Any, fields: dict[str, Any]) -> Any:
+    """The request of a verb from keywords. Raises InputError MW-E101 (no such keyword) or MW-E103 (wrong value)."""
+    from pydantic import ValidationError  # noqa: PLC0415 - `import meshwright` stays light
+
+    from meshwright.errors import InputError, did_you_mean  # noqa: PLC0415
+    from meshwright.i18n import _  # noqa: PLC0415
+
+    known = [*request_type.model_fields, *_BESIDE[name]]
+    for key in fields:
+        if key not in known:
+            message = _("'{name}' is not an option.").format(name=key)
+            nearest = did_you_mean(key, known, show=len(known))
+            raise InputError("MW-E101", message, where=f"meshwright.{name}", nearest=nearest)
+    try:
+        return request_type(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        expected = str(request_type.model_fields[key].annotation).replace("<class '", "").replace("'>", "")
+        raise InputError(
+            "MW-E103",
+            _("{value} cannot be read.").format(value=repr(first["input"])),
+            where=f"meshwright.{name}({key}=...)",
+            nearest=_("It takes {kind}.").format(kind=expected.replace("pathlib.", "")),
+        ) from None
 
 
 class _VerbRoom(ModuleType):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.cli.app import main
+from meshwright.cli.entry import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -16,6 +16,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from meshwright.errors import InputError, MeshwrightError
+from meshwright.i18n import _
+
 PACKAGE_ROOT = Path(__file__).parent
 
 
@@ -36,7 +39,10 @@ def files(room: str, suffix: str) -> list[Path]:
 
 
 def modules(room: str) -> list[ModuleType]:
-    """Import every Python file of a room such as ``costmodel/block``, plus the entry points of its last word."""
+    """Import every Python file of a room such as ``costmodel/block``, plus the entry points of its last word.
+
+    Raises InputError (MW-E302) where a file of ``MESHWRIGHT_PATH`` fails while it is imported.
+    """
     return list(_modules(room, os.environ.get("MESHWRIGHT_PATH", "")))
 
 
@@ -59,5 +65,18 @@ def _load(name: str, path: Path) -> ModuleType:
         raise ImportError(f"cannot load {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except MeshwrightError:
+        raise
+    except Exception as error:  # whatever a user's file may do is the file's mistake, not ours
+        del sys.modules[name]
+        raise InputError(
+            "MW-E302",
+            _("this file of MESHWRIGHT_PATH cannot be loaded: {kind}: {message}").format(
+                kind=type(error).__name__, message=error
+            ),
+            where=str(path),
+            nearest=_("Mend the file, or take its directory out of MESHWRIGHT_PATH."),
+        ) from error
     return module

@@ -86,7 +86,7 @@ def parse_quantity(value: object, dimension: str, where: str | None = None) -> f
             where=where,
             nearest=_nearest_unit(unit, [known for known in units if known]),
         )
-    if number < 0 or not math.isfinite(number):
+    if number < 0 or not math.isfinite(number * units[unit]):
         raise InputError(
             "MW-E113",
             _("'{value}' must be a finite number, zero or more.").format(value=value),

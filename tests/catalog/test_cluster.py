@@ -98,7 +98,7 @@ def test_oversubscription_thins_the_nics() -> None:
     assert thin.nic_bytes_per_s == full.nic_bytes_per_s / 2
 
 
-@given(n_nodes=POSITIVE, gpus_per_node=st.integers(1, 16), gpu=GPUS)
+@given(n_nodes=st.integers(1, 65_536), gpus_per_node=st.integers(1, 16), gpu=GPUS)
 def test_nodes_by_gpus(n_nodes: int, gpus_per_node: int, gpu: str) -> None:
     cluster, _ = catalog.cluster(f"{n_nodes}x{gpus_per_node} {gpu}")
     assert (cluster.n_nodes, cluster.gpus_per_node) == (n_nodes, gpus_per_node)
@@ -209,7 +209,52 @@ def test_a_cluster_file(tmp_path: Path) -> None:
     assert (cluster.nic.name, cluster.scale_up, cluster.cpu_vendor) == ("RoCE-200", "pcie", "intel")
     assert cluster.host_memory_bytes == 256 * 2**30
     assert cluster.nic_bytes_per_s == pytest.approx(2 * 25e9 / 3)
-    assert [each.name for each in assumed] == ["node"]
+    assert assumed == ()
+
+
+def test_a_cluster_file_assumes_only_what_it_does_not_say(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text('n_nodes = 2\ngpu = "A100-80GB"\ngpus_per_node = 4\nscale_up = "pcie"\nnic = "IB-NDR"\n')
+    _cluster, assumed = catalog.cluster(str(path))
+    by_name = {each.name: each for each in assumed}
+    assert list(by_name) == ["node", "fabric", "oversubscription"]
+    assert "nics_per_node, host_memory_bytes, cpu_vendor" in by_name["node"].why
+    assert "gpus_per_node" not in by_name["node"].why
+    assert by_name["fabric"].value == "4x IB-NDR"
+    assert "number" in by_name["fabric"].why
+
+
+def test_a_wrong_adapter_of_a_file_is_answered_with_what_fits_there(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text('n_nodes = 2\nnode = "p5.48xlarge"\nnic = "foo"\n')
+    with pytest.raises(InputError) as caught:
+        catalog.cluster(str(path))
+    example = str(caught.value.nearest).split("'")[1]
+    path.write_text(f'n_nodes = 2\nnode = "p5.48xlarge"\nnic = "{example}"\n')
+    assert catalog.cluster(str(path))[0].nic.kind == "omni-path"
+
+
+@pytest.mark.parametrize("text", ["8*A100", "A100x8", "A100 x 8", "2*8 A100-80GB", "2 * 8*A100-80GB"])
+def test_other_ways_to_write_counts_get_the_form_that_is_read(text: str) -> None:
+    with pytest.raises(InputError, match="Write it like") as caught:
+        catalog.cluster(text)
+    assert catalog.cluster(str(caught.value.nearest).split("'")[1])[0].gpus_per_node == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("1000000000000xH100", "MW-E215"),
+        ("9" * 5000 + "xH100", "MW-E215"),
+        ("1000000x8 H100", "MW-E215"),
+        ("2x8 H100, 4000000000x100Gb IB", "MW-E215"),
+        ("2x8 H100, 100000:1", "MW-E214"),
+    ],
+)
+def test_absurd_sizes_are_refused_with_the_most(text: str, code: str) -> None:
+    with pytest.raises(InputError, match="The most is") as caught:
+        catalog.cluster(text)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(

@@ -164,3 +164,74 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     )
     assert done.stdout.strip() == "0"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        (("--cluster", "-8xH100"), "begins with '-'"),
+        (("--max-memory", "-80GiB"), "begins with '-'"),
+        (("--tokens", "-1T"), "begins with '-'"),
+        (("--seq-len", "1.5"), "not a whole number"),
+    ],
+)
+def test_values_that_no_option_takes(tokens: tuple[str, str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "gpt2", *tokens]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_pick_needs_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "gpt2", "--cluster", "8xH100", "--pick", "2"]) == 2
+    assert "--plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-"])
+def test_an_output_that_takes_nothing_is_status_2(sink: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"'{sys.executable}' -m meshwright explain tp_comm {sink}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )
+    assert done.returncode == 2
+    assert "MW-E416" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_a_users_file_that_fails_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "costmodel" / "collective" / "mine.py"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("import no_such_module\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "meshwright", "estimate", "gpt2", "--cluster", "8xA100-80GB", "--layout", "tp=2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "MESHWRIGHT_PATH": str(tmp_path)},
+    )
+    assert done.returncode == 2
+    assert "mine.py" in done.stderr
+    assert "no_such_module" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_an_interrupt_while_modules_load_leaves_no_traceback() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from meshwright.cli import entry\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'meshwright.cli.app': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "entry.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )
+    assert done.returncode == 130
+    assert done.stderr == ""

@@ -127,6 +127,19 @@ def test_an_interrupted_search_shows_its_best_and_ends_with_130(mw: Run, monkeyp
     assert "Llama-2-7B on 2x8 A100-80GB" in page
 
 
+def test_an_interrupt_before_the_first_layout_claims_nothing(mw: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = plan_page.search
+
+    def interrupted(*arguments: Any, **more: Any) -> Plan:
+        found = search(*arguments, **more)
+        return found.model_copy(update={"interrupted": True, "layouts": (), "feasible": False, "searched": 0})
+
+    monkeypatch.setattr(plan_page, "search", interrupted)
+    page = mw("plan", *JOB, status=130)
+    assert "nothing that fits was scored yet" in page
+    assert "No layout" not in page
+
+
 def test_progress_waits_a_second_and_needs_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

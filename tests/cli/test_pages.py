@@ -256,3 +256,19 @@ def test_durations_use_one_unit() -> None:
     assert numbers.change(1.0001) == "no change"
     assert numbers.change(0.873) == "-13%"
     assert numbers.count(1.4e12) == "1.4T"
+
+
+def test_tight_layouts_are_called_what_they_are(language: str) -> None:
+    tight = estimate(LAYOUTS[1], scale_s=12.0, fits="tight")
+    console, stream = page()
+    print_plan(console, plan(tight_faster=tight))
+    text = " ".join(stream.getvalue().split())
+    reserved = numbers.gib(tight.memory.peak_reserved_bytes)
+    assert f"{reserved} of 80.0 GiB" in text or f"{reserved} / 80.0 GiB" in text
+    assert "30.6%" in text
+    assert max(map(cell_len, stream.getvalue().split("  mw estimate")[0].splitlines())) <= 80
+    console, stream = page()
+    print_plan(console, plan(layouts=(tight,), runners_up=()))
+    verdict = " ".join(stream.getvalue().split())
+    assert "to spare" not in verdict
+    assert numbers.gib(tight.memory.peak_allocated_bytes) in verdict

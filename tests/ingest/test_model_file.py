@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.costmodel.parameters import parameter_count
-from meshwright.errors import InputError
+from meshwright.errors import EnvironmentLackError, InputError
 from meshwright.ingest.model_file import read_model
 
 from .upstream import GPT2, LLAMA_2_7B
@@ -97,3 +97,57 @@ def test_what_goes_wrong_is_one_input_error(folder: Path, text: str, code: str, 
     assert caught.value.code == code
     assert caught.value.exit_code == 2
     assert said.casefold() in str(caught.value).casefold()
+
+
+def test_a_link_that_leads_nowhere_is_said_to(tmp_path: Path) -> None:
+    link = tmp_path / "config.json"
+    link.symlink_to(tmp_path / "gone.json")
+    with pytest.raises(InputError, match="link leads to") as caught:
+        read_model(str(link))
+    assert caught.value.nearest is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.toml"])
+def test_a_file_that_may_not_be_read_is_a_lack_of_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(TOML)
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(EnvironmentLackError, match="chmod") as caught:
+        read_model(str(path))
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": 10**15},
+        {"num_attention_heads": 10**13},
+        {"num_hidden_layers": 10**9},
+        {"vocab_size": 10**18},
+        {"hidden_size": 1 << 20, "num_attention_heads": 1 << 20, "num_key_value_heads": 1 << 20, "head_dim": 128},
+    ],
+)
+def test_absurd_sizes_are_refused_with_the_most(tmp_path: Path, change: dict[str, int]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA_2_7B, **change}))
+    with pytest.raises(InputError, match="The most is") as caught:
+        read_model(str(path))
+    assert caught.value.code == "MW-E208"
+
+
+def test_written_out_blocks_have_limits_too(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.toml"
+    path.write_text(
+        "hidden_size = 64\nvocab_size = 100\nmax_position_embeddings = 32\ntie_word_embeddings = false\n"
+        '[[layers]]\nrepeat = 1000000000\nblocks = [{ kind = "norm", norm = "rmsnorm" }]\n'
+    )
+    with pytest.raises(InputError, match="The most is 10000") as caught:
+        read_model(str(path))
+    assert str(caught.value.where).endswith("layers.repeat")

@@ -75,3 +75,17 @@ def test_what_is_fixed_is_let_go_of_first(job: Jobs, cluster: Clusters, constant
     assert len(kept) == 2, "one column let go of is enough here"
     assert remedy.estimate.memory.peak_allocated_bytes <= budget_bytes(place, constants)
     assert {name: getattr(remedy.estimate.layout, name) for name in kept} == kept
+
+
+def test_a_fuller_node_comes_before_more_nodes(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    task, place = job("llama-2-7b", seq_len=4096, global_batch=64), cluster("1xA100-80GB")
+    found = space_remedies(task, place, constants, fix={})
+    grown = {c.path: c.value for remedy in found for c in remedy.changes if c.path.startswith("cluster.")}
+    assert 1 < grown["cluster.gpus_per_node"] <= 8
+    assert grown["cluster.scale_up"] == "nvswitch"
+    assert "cluster.n_nodes" not in grown
+
+
+def test_this_machine_does_not_grow(job: Jobs, cluster: Clusters, constants: Constants) -> None:
+    found = space_remedies(job("gpt3-175b", global_batch=64), cluster("local"), constants, fix={})
+    assert not [c for remedy in found for c in remedy.changes if c.path.startswith("cluster.")]

@@ -43,3 +43,9 @@ def test_unknown_names_get_the_nearest() -> None:
         catalog("gpuu")
     with pytest.raises(InputError, match="H100"):
         catalog("gpu", "h10")
+
+
+def test_an_unknown_name_is_blamed_on_the_argument() -> None:
+    with pytest.raises(InputError, match="not a GPU") as caught:
+        catalog("gpu", "nope")
+    assert caught.value.where == "NAME"

@@ -81,7 +81,7 @@ def test_a_layout_as_text_means_the_same(small_plan: tuple[Plan, Path]) -> None:
         ({"layout": "tp=2,pp=2,micro_batch=3"}, "MW-E407", "--global-batch 60"),
         ({"layout": "tp=2,pp=2,vpp=5"}, "MW-E407", "vpp"),
         ({"layout": "tp=1,pp=1,sp=true"}, "MW-E407", "sp"),
-        ({"layout": "tp=2,pp=2,schedule=zigzag"}, "MW-E407", "schedule=1f1b"),
+        ({"layout": "tp=2,pp=2,schedule=zigzag"}, "MW-E132", "1f1b"),
         ({"layout": "tp=2,pp=2,zero_stage=3"}, "MW-E133", "0 and 1"),
         ({"layout": "tp=-2"}, "MW-E132", "at least 1"),
     ],
@@ -155,3 +155,41 @@ def test_the_plan_file_is_not_contradicted(small_plan: tuple[Plan, Path]) -> Non
 def test_a_prompt_command_comes_next(estimate_request: Requests, small_plan: tuple[Plan, Path]) -> None:
     assert estimate(estimate_request()).next_command.startswith("mw plan gpt3-2.7b --cluster '2x8 A100-80GB'")
     assert estimate(EstimateRequest(plan=small_plan[1])).next_command == f"mw explain {small_plan[1]} step_time_s"
+
+
+def test_the_nearest_degrees_are_legal() -> None:
+    """GPT-2 has 12 heads: tp=8 would share the GPUs and not the heads."""
+    asked = EstimateRequest(model="gpt2", cluster="2x4 A100-80GB", global_batch=64, layout="tp=6,dp=1")
+    with pytest.raises(InputError, match="6 GPUs") as caught:
+        estimate(asked)
+    assert caught.value.code == "MW-E406"
+    nearest = str(caught.value.nearest).removeprefix("The nearest is ").rstrip(".")
+    assert "tp=4" in nearest
+    assert estimate(asked.model_copy(update={"layout": nearest})).estimate.layout.tp == 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [("rank_order=banana", "tp-pp-dp"), ("schedule=foo", "interleaved"), ("pp=2,stage_split=evn", "even")],
+)
+def test_unknown_words_of_a_layout_get_the_known_ones(estimate_request: Requests, layout: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        estimate(estimate_request(layout))
+    assert caught.value.code == "MW-E132"
+    assert says in str(caught.value.nearest)
+
+
+def test_chunks_that_do_not_fit_are_answered_with_chunks_that_do(estimate_request: Requests) -> None:
+    """32 layers on two ranks: 16 can be cut into 4 chunks, not into 5."""
+    with pytest.raises(InputError, match="split_fits") as caught:
+        estimate(estimate_request("tp=2,pp=2,vpp=5,micro_batch=1"))
+    assert caught.value.nearest == "The nearest is vpp=4."
+
+
+def test_dp_follows_a_degree_that_was_set(small_plan: tuple[Plan, Path]) -> None:
+    _plan, path = small_plan
+    for change in ("layout.tp=4", "layout.pp=2", "cluster.n_nodes=1"):
+        report = estimate(EstimateRequest(plan=path, set=(change,)))
+        assert report.estimate.layout.n_gpus == report.cluster["n_gpus"]
+    with pytest.raises(InputError, match="gpus_match"):
+        estimate(EstimateRequest(plan=path, set=("layout.tp=4", "layout.dp=1", "layout.pp=1")))

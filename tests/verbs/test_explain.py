@@ -11,11 +11,13 @@ import pytest
 from meshwright.costmodel import rules
 from meshwright.errors import InputError
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, MEMORY_PHASES, Estimate, Memory
-from meshwright.specs.glossary import ERRORS, GLOSSARY, KINDS
+from meshwright.specs.glossary import ERRORS, GLOSSARY, KINDS, PRINTED, WORDS
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import COLUMNS
 from meshwright.specs.plan import Plan
 from meshwright.specs.report import ExplanationEntry
+from meshwright.specs.request import EstimateRequest
+from meshwright.verbs.estimate import estimate
 from meshwright.verbs.explain import explain
 
 
@@ -97,7 +99,7 @@ def test_the_tree_ends_in_sources(small_plan: tuple[Plan, Path]) -> None:
 def test_terms_show_their_formulas(small_plan: tuple[Plan, Path], what: str) -> None:
     found = explain(str(small_plan[1]), what)
     assert found.value == small_plan[0].layouts[0].breakdown_s[what.split(".")[1]]
-    assert found.entries
+    assert bool(found.entries) == (found.value > 0)
     assert found.unit == "s"
 
 
@@ -121,3 +123,66 @@ def test_missing_plan_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         explain(str(tmp_path / "plan.json"), "step_time_s")
     assert caught.value.code == "MW-E410"
+
+
+@pytest.mark.parametrize("term", BREAKDOWN_TERMS)
+def test_a_term_shows_its_own_calls_or_says_that_it_is_zero(small_plan: tuple[Plan, Path], term: str) -> None:
+    found = explain(str(small_plan[1]), f"breakdown_s.{term}")
+    assert bool(found.entries) == (found.value > 0)
+    assert found.value or "zero" in found.sentence
+    assert sum(1 for _ in walk(found.entries)) < 300
+
+
+def test_communication_is_told_apart_by_axis(tmp_path: Path) -> None:
+    """The sizes on the wire are those of the axis: one activation for tp, a bucket of gradients for dp."""
+    path = tmp_path / "estimate.json"
+    layout = "dp=4,tp=2,pp=2,micro_batch=2,zero_stage=1"
+    request = EstimateRequest(model="gpt3-2.7b", cluster="2x8 A100-80GB", global_batch=64, layout=layout, out=path)
+    report = estimate(request)
+    tp_calls = list(walk(explain(str(path), "tp_comm").entries))
+    sizes = {entry.value for entry in tp_calls if entry.name == "size_bytes"}
+    assert sizes == {2.0 * 2 * 2048 * 2560}
+    assert {entry.value for entry in tp_calls if entry.name == "collective"} == {"all_reduce"}
+    dp_calls = list(walk(explain(str(path), "dp_comm").entries))
+    assert {e.value for e in dp_calls if e.name == "collective"} == {"reduce_scatter", "all_gather"}
+    exposed = [entry.value for entry in explain(str(path), "dp_comm").entries if entry.name == "exposed_s"]
+    assert sum(exposed) == pytest.approx(report.estimate.breakdown_s["dp_comm"])
+    with_hops, without = (entry.value for entry in explain(str(path), "pp_comm").entries if "one_f" in entry.name)
+    assert with_hops - without <= report.estimate.breakdown_s["pp_comm"] * (1 + 1e-9)
+
+
+def test_no_call_hangs_below_itself(small_plan: tuple[Plan, Path]) -> None:
+    def check(entry: ExplanationEntry, above: tuple[ExplanationEntry, ...]) -> None:
+        assert entry not in above
+        for child in entry.children:
+            check(child, (*above, entry))
+
+    for what in ("step_time_s", "tp_comm", "dp_comm", "step_time_interval_s"):
+        for entry in explain(str(small_plan[1]), what).entries:
+            check(entry, ())
+
+
+@pytest.mark.parametrize(
+    "what", ["mfu_ratio", "tokens_per_s_per_gpu", "time_to_train_s", "checkpoint_bytes", "power_w"]
+)
+def test_arithmetic_shows_what_goes_in(small_plan: tuple[Plan, Path], what: str) -> None:
+    found = explain(str(small_plan[1]), what)
+    assert found.value is not None
+    assert found.entries[0].children
+
+
+def test_values_of_the_whole_plan_are_known(small_plan: tuple[Plan, Path]) -> None:
+    found = explain(str(small_plan[1]), "searched")
+    assert found.value == small_plan[0].searched
+    assert "No formula" in found.sentence
+
+
+def test_ambiguous_names_show_every_meaning() -> None:
+    names = {entry.name for entry in explain("optimizer").entries}
+    assert {"memory.by.optimizer", "job.optimizer"} <= names
+    assert {entry.name for entry in explain("recompute").entries} == {"layout.recompute"}
+
+
+@pytest.mark.parametrize("word", [*PRINTED, *WORDS, "MFU", "Tight"])
+def test_printed_words_are_explained(word: str) -> None:
+    assert explain(word).sentence

@@ -241,3 +241,57 @@ def test_the_assumed_batch_is_near_four_million_tokens(n_gpus: int, seq_len: int
     assert 2e6 < batch * seq_len < 8e6
     # Some data-parallel degree well above one divides it, on as many GPUs as there are.
     assert any(batch % dp == 0 for dp in range(max(2, n_gpus // 64), n_gpus + 1) if n_gpus % dp == 0) or n_gpus == 1
+
+
+def test_a_faster_layout_that_fits_tightly_is_told() -> None:
+    found = plan(PlanRequest(model="llama-2-7b", cluster="8xH100", seq_len=4096, global_batch=64))
+    chosen, tight = found.layouts[0], found.tight_faster
+    assert chosen.memory.fits == "yes"
+    assert tight is not None
+    assert tight.memory.fits == "tight"
+    assert tight.step_time_s < chosen.step_time_s
+    # No layout of the front is tight and faster still: the front holds tight layouts too, fastest first.
+    assert found.pareto[0].step_time_s == pytest.approx(tight.step_time_s)
+
+
+@pytest.mark.parametrize("fix", ["dp=8", "micro_batch=2", "dp=2,micro_batch=4"])
+def test_a_batch_that_what_is_fixed_cannot_share_is_wrong_input(fix: str) -> None:
+    asked = PlanRequest(model="gpt2", cluster="8xH100", global_batch=7, fix=fix)
+    with pytest.raises(InputError, match="batch_divides") as caught:
+        plan(asked)
+    batch = int(str(caught.value.nearest).rstrip(".").split()[-1])
+    assert abs(batch - 7) <= 4
+    assert plan(asked.model_copy(update={"global_batch": batch})).feasible
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"seq_len": 10**20}, "MW-E403"),
+        ({"global_batch": 2**29}, "MW-E403"),
+        ({"global_batch": 10**5000}, "MW-E403"),
+        ({"cluster": "1000000000000xH100"}, "MW-E215"),
+        ({"fix": "micro_batch=2147483648"}, "MW-E132"),
+        ({"set": ("cluster.oversubscription=inf",)}, "MW-E152"),
+        ({"set": ("cluster.oversubscription=nan",)}, "MW-E152"),
+        ({"set": ("cluster.n_nodes=100000000",)}, "MW-E152"),
+        ({"set": ("job.global_batch=99999999999",)}, "MW-E152"),
+        ({"tokens": "1e308T"}, "MW-E113"),
+    ],
+)
+def test_absurd_numbers_are_wrong_input(fields: dict[str, Any], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plan(PlanRequest(**{"model": "llama-2-7b", "cluster": "8xH100", **fields}))
+    assert caught.value.code == code
+
+
+def test_the_model_is_not_set() -> None:
+    with pytest.raises(InputError, match="Name another MODEL") as caught:
+        plan(PlanRequest(**SMALL, set=("job.model=gpt2",)))
+    assert caught.value.where == "--set job.model"
+
+
+def test_a_quantity_of_a_change_names_its_place() -> None:
+    with pytest.raises(InputError, match="has no unit") as caught:
+        plan(PlanRequest(**SMALL, set=("cluster.gpu.memory_bytes=80",)))
+    assert caught.value.where == "--set cluster.gpu.memory_bytes"

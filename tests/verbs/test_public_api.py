@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import meshwright
+from meshwright.errors import InputError
 from meshwright.specs.request import EstimateRequest
 
 
@@ -57,3 +58,13 @@ assert meshwright.catalog("gpu").rows and meshwright.catalog.gpu("h100")
 def test_unknown_attributes_are_errors() -> None:
     with pytest.raises(AttributeError, match="plann"):
         meshwright.plann  # noqa: B018 - the access is the test
+
+
+def test_wrong_keywords_are_our_own_errors() -> None:
+    with pytest.raises(InputError, match="global_batch") as caught:
+        meshwright.plan("gpt2", cluster="8xA100-80GB", globalbatch=3)
+    assert caught.value.code == "MW-E101"
+    with pytest.raises(InputError, match="global_batch") as caught:
+        meshwright.estimate("gpt2", cluster="8xA100-80GB", global_batch="many")
+    assert caught.value.code == "MW-E103"
+    assert "http" not in str(caught.value)

@@ -123,3 +123,42 @@ def test_unknown_kinds_get_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="vtrain") as caught:
         validate("vtrian", tmp_path / "x.csv")
     assert caught.value.code == "MW-E430"
+
+
+def test_reasons_are_counted_and_trust_has_known_letters(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    odd = (
+        "b,8,64,2,2048,16,24,1024,2,2,2,nan,A\n"
+        "c,8,64,2,2048,16,24,1024,2,2,2,-1,A\n"
+        "d,8,64,2,2048,16,24,1024,2,2,2,fast,A\n"
+        "e,8,64,2,99999999999,16,24,1024,2,2,2,1.5,A\n"
+        "f,8,64\n"
+        "g,8,64,2,2048,16,24,1024,2,2,2,1.5,banana\n"
+    )
+    path.write_text(HEADER + GOOD + odd)
+    found = validate("vtrain", path)
+    assert found.skipped == {
+        "a number is not positive": 2,
+        "step_time_s is not a number": 1,
+        "a number is too large": 1,
+        "the row is cut short": 1,
+    }
+    assert sum(found.skipped.values()) == found.overall.skipped
+    assert [group.name for group in found.groups if group.name.startswith("trust")] == ["trust A"]
+
+
+def test_missing_columns_are_named_at_once_with_what_the_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("id,n_gpus,tokens\n1,2,3\n")
+    with pytest.raises(InputError, match="global_batch, micro_batch") as caught:
+        validate("vtrain", path)
+    assert caught.value.nearest == "The file has id, n_gpus, tokens."
+
+
+def test_an_empty_file_is_told_the_columns(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    path.write_text("")
+    with pytest.raises(InputError, match="empty") as caught:
+        validate("vtrain", path)
+    assert "step_time_s" in str(caught.value.nearest)
+    assert "mw plan" not in str(caught.value.nearest)

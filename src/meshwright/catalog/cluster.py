@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import Fact
 from meshwright.specs.hardware import Cluster, Gpu, Nic, Node
+from meshwright.specs.limits import NICS_PER_NODE
 from meshwright.specs.plan import Assumed, Change
 from meshwright.units import format_bytes, parse_quantity
 
@@ -42,6 +44,8 @@ _FILE_KEYS = (
     "oversubscription",
 )
 _FILE_COUNTS: tuple[str, ...] = ("n_nodes", "gpus_per_node", "nics_per_node")
+#: What the usual node of a GPU answers where a file does not.
+_FROM_NODE = ("gpus_per_node", "scale_up", "nic", "nics_per_node", "host_memory_bytes", "cpu_vendor")
 _THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
 
 
@@ -76,7 +80,7 @@ def _assembled(
         gpu = cast("Gpu", loader.build(named.written))
     n_nodes, gpus_per_node = _shape(machines, node, where)
     usual_nic = cast("Nic", loader.entry("nic", node.nic, where=where))
-    usual_nics = max(1, round(node.nics_per_node * gpus_per_node / node.gpus_per_node))
+    usual_nics = min(NICS_PER_NODE, max(1, round(node.nics_per_node * gpus_per_node / node.gpus_per_node)))
     fabric = parse_fabric(fabric_parts, usual_nic, where)
     built = Cluster(
         text=text,
@@ -131,7 +135,8 @@ def _assumptions(built: Cluster, machines: Machines, fabric: Fabric) -> list[Ass
     if loader.fold(named.called) in {loader.fold(name) for name in named.written.names("short_names")}:
         found.append(Assumed(name="gpu", value=built.gpu.name, why=_("the name leaves the variant open")))
     if not named.is_node:
-        value = _("{node}, {count} GPUs a node").format(node=built.node_name, count=built.gpus_per_node)
+        text = _("{node}, 1 GPU a node") if built.gpus_per_node == 1 else _("{node}, {count} GPUs a node")
+        value = text.format(node=built.node_name, count=built.gpus_per_node)
         found.append(Assumed(name="node", value=value, why=_("the usual node of this GPU; none was named")))
     if built.n_nodes == 1:
         return found
@@ -219,7 +224,14 @@ def _is_file(text: str) -> bool:
 
 
 def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except PermissionError as error:
+        raise loader.unreadable("MW-E216", path, error) from None
+    except (OSError, ValueError):
+        # A name too long for the file system, or with a NUL in it, is no path.
+        found = False
+    if not found:
         raise InputError(
             "MW-E216",
             _("there is no file '{path}'.").format(path=path),
@@ -242,14 +254,15 @@ def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
     counts: dict[str, int] = {key: _count(data[key], f"{place}: {key}") for key in _FILE_COUNTS if key in data}
     machines = Machines(Named(written, called), n_nodes=counts["n_nodes"], gpus_per_node=counts.get("gpus_per_node"))
     built, assumed = _assembled(str(path), machines, [], place)
-    return _with_file(built, data, counts, place), _still_assumed(assumed, data)
+    whole = _with_file(built, data, counts, place)
+    return whole, tuple(_still_assumed(assumed, data, whole))
 
 
 def _with_file(built: Cluster, data: dict[str, Any], counts: dict[str, int], place: str) -> Cluster:
     """The cluster with what its file says beyond the machines."""
     changed: dict[str, Any] = {"nics_per_node": counts.get("nics_per_node", built.nics_per_node)}
     if "nic" in data:
-        changed["nic"] = nic_of(str(data["nic"]), built.nic, f"{place}: nic")
+        changed["nic"] = nic_of(str(data["nic"]), built.nic, f"{place}: nic", example="100Gb OPA")
     for key in ("scale_up", "cpu_vendor", "oversubscription"):
         if key in data:
             changed[key] = data[key]
@@ -265,9 +278,20 @@ def _with_file(built: Cluster, data: dict[str, Any], counts: dict[str, int], pla
         raise loader.field_error(error, Cluster, place) from None
 
 
-def _still_assumed(assumed: tuple[Assumed, ...], data: dict[str, Any]) -> tuple[Assumed, ...]:
-    settled = {"fabric": "nics_per_node" in data, "oversubscription": "oversubscription" in data}
-    return tuple(each for each in assumed if not settled.get(each.name))
+def _still_assumed(assumed: tuple[Assumed, ...], data: dict[str, Any], built: Cluster) -> Iterator[Assumed]:
+    """The assumptions about what the file does not say, each speaking of only that."""
+    # One node has no use for adapters.
+    of_node = [key for key in _FROM_NODE if key not in data and (built.n_nodes > 1 or not key.startswith("nic"))]
+    for each in assumed:
+        if each.name == "node":
+            if of_node:
+                why = _("the usual node of this GPU; the file does not say {fields}").format(fields=", ".join(of_node))
+                yield each.model_copy(update={"value": built.node_name, "why": why})
+        elif each.name == "fabric" and "nics_per_node" not in data:
+            why = _("the usual number of adapters of this node; none was said") if "nic" in data else each.why
+            yield each.model_copy(update={"value": f"{built.nics_per_node}x {built.nic.name}", "why": why})
+        elif each.name not in data and each.name != "fabric":
+            yield each
 
 
 def _count(value: Any, where: str) -> int:

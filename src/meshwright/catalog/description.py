@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from meshwright.catalog.provenance import Provenance
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.specs.limits import LAYERS, MODEL_SIZES, ROWS, WIDTH, at_most
 from meshwright.specs.model import DenseTransformer
 
 #: What a description must say; the MLP width only where three matrices leave no usual one.
@@ -101,7 +102,7 @@ def dense_transformer(
         raise InputError("MW-E206", _("missing: {fields}.").format(fields=", ".join(missing)), where=place)
     for key in SIZES:
         if key in given:
-            _whole(given[key], f"{place}: {said.get(key, key)}")
+            _whole(given[key], f"{place}: {said.get(key, key)}", MODEL_SIZES.get(key, WIDTH))
     full = _completed(given, place, said)
     try:
         return DenseTransformer.model_validate(full, strict=True)
@@ -118,6 +119,8 @@ def _completed(given: Mapping[str, Any], place: str, said: Mapping[str, str]) ->
         raise _division(("hidden_size", hidden), ("num_attention_heads", heads), place, said)
     if heads % kv_heads:
         raise _division(("num_attention_heads", heads), ("num_key_value_heads", kv_heads), place, said)
+    # Heads times their size is a product that each of them alone does not bound.
+    at_most(heads * given.get("head_dim", 1), ROWS, f"{place}: {said.get('head_dim', 'head_dim')}", "MW-E208")
     gated = bool(given.get("gated_mlp"))
     usual = {
         "num_key_value_heads": heads,
@@ -144,10 +147,11 @@ def _division(
     )
 
 
-def _whole(value: Any, where: str) -> None:
+def _whole(value: Any, where: str, largest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         shown = f"'{value}'" if isinstance(value, str) else str(value)
         raise InputError("MW-E208", _("{value} is not a whole number above zero.").format(value=shown), where=where)
+    at_most(value, largest, where, "MW-E208")
 
 
 def _block_values(family: str, body: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
@@ -162,6 +166,7 @@ def _block_values(family: str, body: Mapping[str, Any], provenance: Provenance) 
             raise InputError("MW-E205", _("must be a list of tables."), where=f"{provenance.place}: {key}")
         provenance.value(key, _summary(written), None)
         values[key] = tuple(_group(table) if key == "layers" else _block(table) for table in written)
+    _bounded(body, provenance.place)
     if "layers" not in values:
         raise InputError(
             "MW-E206",
@@ -170,6 +175,17 @@ def _block_values(family: str, body: Mapping[str, Any], provenance: Provenance) 
             nearest=_("Or write the blocks out: [[prologue]], [[layers]], [[epilogue]]."),
         )
     return values
+
+
+def _bounded(table: Mapping[str, Any], place: str, above: str = "") -> None:
+    """Whole numbers of written-out blocks within the limits. Raises InputError MW-E208."""
+    for key, value in table.items():
+        name = f"{above}{key}"
+        if isinstance(value, int) and not isinstance(value, bool):
+            at_most(value, LAYERS if key == "repeat" else MODEL_SIZES.get(key, ROWS), f"{place}: {name}", "MW-E208")
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Mapping):
+                _bounded(inner, place, f"{name}.")
 
 
 def _block(table: Any) -> Any:

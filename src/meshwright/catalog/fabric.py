@@ -11,6 +11,7 @@ from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import Fact
 from meshwright.specs.hardware import Nic
+from meshwright.specs.limits import NICS_PER_NODE, OVERSUBSCRIPTION, at_most
 from meshwright.units import parse_quantity
 
 EXAMPLE = "4x100Gb OPA"
@@ -35,7 +36,7 @@ KINDS = {
     "tcp": "ethernet",
     "efa": "efa",
 }
-_COUNT = re.compile(r"^(\d{1,9})\s*x\s*(.+)$", re.IGNORECASE)
+_COUNT = re.compile(r"^(\d+)\s*x\s*(.+)$", re.IGNORECASE)
 _SPEED = re.compile(
     r"^(?P<number>\d[\d.]*)\s*(?P<prefix>[GT])(?:(?P<ethernet>bE)|(?P<letter>b(?:it)?)?(?P<per>/s|ps)?)(?![a-zA-Z])"
     r"\s*(?P<words>.*)$",
@@ -79,8 +80,11 @@ def parse_fabric(parts: list[str], usual: Nic | None, where: str) -> Fabric:
     return fabric
 
 
-def nic_of(text: str, usual: Nic | None, where: str) -> Nic:
-    """A Nic by its catalog name, or by speed and kind such as ``200Gb RoCE``; made up where the catalog has none."""
+def nic_of(text: str, usual: Nic | None, where: str, *, example: str = EXAMPLE) -> Nic:
+    """A Nic by its catalog name, or by speed and kind such as ``200Gb RoCE``; made up where the catalog has none.
+
+    ``example`` is a form that may stand where ``text`` does, for messages. Raises InputError MW-E213.
+    """
     written = loader.find("nic", text)
     if written is not None:
         return cast("Nic", loader.build(written))
@@ -91,13 +95,13 @@ def nic_of(text: str, usual: Nic | None, where: str) -> Nic:
             _("'{text}' is neither a network adapter of the catalog nor a speed and a kind.").format(text=text),
             where=where,
             nearest=_("{guess} Or write it like '{example}'.").format(
-                guess=did_you_mean(text, loader.spellings("nic")), example=EXAMPLE
+                guess=did_you_mean(text, loader.spellings("nic")), example=example
             ),
         )
-    return _by_speed(match, text, usual, where)
+    return _by_speed(match, text, usual, where, example)
 
 
-def _by_speed(match: re.Match[str], text: str, usual: Nic | None, where: str) -> Nic:
+def _by_speed(match: re.Match[str], text: str, usual: Nic | None, where: str, example: str) -> Nic:
     # People write Gb, Gbit, Gbps and plain G for a port's rate; a capital B means bytes and wants its "per second".
     in_bytes = match["letter"] == "B"
     if in_bytes and not match["per"]:
@@ -116,7 +120,7 @@ def _by_speed(match: re.Match[str], text: str, usual: Nic | None, where: str) ->
             "MW-E213",
             _("'{text}' carries nothing.").format(text=text),
             where=where,
-            nearest=_("Write it like '{example}'.").format(example=EXAMPLE),
+            nearest=_("Write it like '{example}'.").format(example=example),
         )
     for written in reversed(list(loader.mentioning("nic", kind))):
         nic = cast("Nic", loader.build(written))
@@ -150,14 +154,15 @@ def _adapters(part: str, usual: Nic | None, where: str) -> tuple[Nic, int | None
     match = _COUNT.match(part)
     if match is None:
         return nic_of(part, usual, where), None
-    if int(match[1]) < 1:
+    if not match[1].strip("0"):
         raise InputError(
             "MW-E215",
             _("'{text}' counts none.").format(text=part),
             where=where,
             nearest=_("Write it like '{example}'.").format(example=EXAMPLE),
         )
-    return nic_of(match[2], usual, where), int(match[1])
+    count = at_most(int(match[1][:32]), NICS_PER_NODE, where, "MW-E215")
+    return nic_of(match[2], usual, where), count
 
 
 def _oversubscription(part: str, where: str) -> float | None:
@@ -174,5 +179,12 @@ def _oversubscription(part: str, where: str) -> float | None:
             _("'{text}' is less than 1:1.").format(text=part),
             where=where,
             nearest=_("Say how much the nodes send over what the spine carries: '{example}'.").format(example=turned),
+        )
+    if down / up > OVERSUBSCRIPTION:
+        raise InputError(
+            "MW-E214",
+            _("{value} is too large.").format(value=part),
+            where=where,
+            nearest=_("The most is {most}.").format(most=f"{OVERSUBSCRIPTION:g}:1"),
         )
     return down / up

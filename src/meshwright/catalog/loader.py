@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from pydantic import ValidationError
 from meshwright import discovery
 from meshwright.catalog.description import model_values
 from meshwright.catalog.provenance import Provenance, dimension_of, is_value
-from meshwright.errors import InputError, did_you_mean
+from meshwright.errors import EnvironmentLackError, InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import CatalogEntry
 from meshwright.specs.hardware import Gpu, Nic, Node
@@ -225,6 +226,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a dict. Raises InputError MW-E203 with the line where it is not UTF-8 TOML or cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise unreadable("MW-E203", path, error) from None
     except OSError as error:
         raise InputError(
             "MW-E203",
@@ -235,6 +238,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError("MW-E203", _("is not a text file."), where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError("MW-E203", _("is not TOML: {reason}.").format(reason=error), where=str(path)) from None
+
+
+def unreadable(code: str, path: Path, error: PermissionError) -> EnvironmentLackError:
+    """The error for a file that is there but may not be read: the permission is missing, not the input wrong."""
+    return EnvironmentLackError(
+        code,
+        _("cannot be read: {reason}.").format(reason=error.strerror or error),
+        where=str(path),
+        nearest=_("Type: {line}").format(line=f"chmod +r {shlex.quote(str(path))}"),
+    )
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from meshwright.catalog import loader
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.specs.limits import GPUS, at_most
 
 EXAMPLES = "8xH100, 256x8 A100-80GB, 16 nodes of p5.48xlarge, local"
-_NODES_OF = re.compile(r"^(\d{1,9})\s*(?:x\s*)?nodes?\s+(?:of\s+|x\s*)?(.+)$", re.IGNORECASE)
-_COUNTED = re.compile(r"^(\d{1,9})(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
-_GRID = re.compile(r"^(\d{1,9})\s*x\s*(\d{1,9})(?:\s*x\s*|\s+)(.+)$", re.IGNORECASE)
-_ON_NODES = re.compile(r"^(\d{1,9})(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d{1,9})\s+nodes?$", re.IGNORECASE)
+_NODES_OF = re.compile(r"^(\d+)\s*(?:x\s*)?nodes?\s+(?:of\s+|x\s*)?(.+)$", re.IGNORECASE)
+_COUNTED = re.compile(r"^(\d+)(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
+_GRID = re.compile(r"^(\d+)\s*x\s*(\d+)(?:\s*x\s*|\s+)(.+)$", re.IGNORECASE)
+_ON_NODES = re.compile(r"^(\d+)(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d+)\s+nodes?$", re.IGNORECASE)
+_BEHIND = re.compile(r"^([A-Za-z].*?)\s*x\s*(\d{1,9})$", re.IGNORECASE)
 _GPUS = re.compile(r"\s+GPUs?$", re.IGNORECASE)
 
 
@@ -58,6 +60,13 @@ def parse_machines(text: str, where: str) -> Machines:
         return _on_nodes(
             text, _positive(match[1], text, where), _required(match[2], where), _positive(match[3], text, where), where
         )
+    if (form := _turned(text)) is not None:
+        raise InputError(
+            "MW-E210",
+            _("'{text}' does not describe a cluster.").format(text=text),
+            where=where,
+            nearest=_("Write it like '{example}'.").format(example=form),
+        )
     if (match := _COUNTED.match(text)) is None:
         raise _unknown_machine(text, where) if re.search(r"[A-Za-z]", text) else not_understood(text, where)
     # A name may start with digits (8x4090 PCIe), so the whole rest as a name comes before nodes x GPUs.
@@ -70,6 +79,16 @@ def parse_machines(text: str, where: str) -> Machines:
         )
     named, count = _required(match[2], where), _positive(match[1], text, where)
     return Machines(named, n_nodes=count) if named.is_node else Machines(named, n_gpus=count)
+
+
+def _turned(text: str) -> str | None:
+    """The form that is read, for counts written behind (``A100x8``) or with a star (``8*A100``); None otherwise."""
+    plain = re.sub(r"\s*\*\s*", "x", text)
+    if (match := _BEHIND.match(plain)) and _named(match[1]) is not None:
+        return f"{match[2]}x{match[1]}"
+    if plain == text or (match := _GRID.match(plain) or _COUNTED.match(plain)) is None:
+        return None
+    return plain if _named(match[match.lastindex or 1]) is not None else None
 
 
 def _on_nodes(text: str, count: int, named: Named, n_nodes: int, where: str) -> Machines:
@@ -110,14 +129,15 @@ def _unknown_machine(name: str, where: str) -> InputError:
 
 
 def _positive(digits: str, text: str, where: str) -> int:
-    if int(digits) < 1:
+    if not digits.strip("0"):
         raise InputError(
             "MW-E215",
             _("'{text}' counts none.").format(text=text),
             where=where,
             nearest=_("Known forms: {examples}.").format(examples=EXAMPLES),
         )
-    return int(digits)
+    # Python refuses to read thousands of digits as one number.
+    return at_most(int(digits[:32]), GPUS, where, "MW-E215")
 
 
 def not_understood(text: str, where: str) -> InputError:

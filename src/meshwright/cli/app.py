@@ -5,6 +5,7 @@ Commands are registered as import strings with their one-line help, so ``mw --he
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -16,7 +17,15 @@ from cyclopts.exceptions import CycloptsError
 from meshwright.cli.help_page import HelpPage
 from meshwright.cli.terminal import plain_console
 from meshwright.cli.usage import input_error
-from meshwright.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, InputError, MeshwrightError, did_you_mean
+from meshwright.errors import (
+    EXIT_BUG,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    InputError,
+    MeshwrightError,
+    did_you_mean,
+)
 from meshwright.i18n import N_, _, set_language
 
 #: command -> one line of help, in the order of the loop; the function is ``meshwright.cli.<command>:<command>``
@@ -27,6 +36,8 @@ COMMANDS = {
     "catalog": N_("GPUs, adapters, nodes and models that are known, each value with its source."),
     "validate": N_("Score the predictions against a file of measured runs."),
 }
+#: What a write fails with where there is no room or no place.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 LANGUAGES = {"en": "en", "zh-CN": "zh_CN"}
 
 
@@ -63,22 +74,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     130 interrupted.
     """
     try:
-        status = _dispatch(_global_flags(list(sys.argv[1:] if argv is None else argv)))
+        tokens = _global_flags(list(sys.argv[1:] if argv is None else argv))
+        _need_output()
+        status = _dispatch(tokens)
         sys.stdout.flush()  # here, where a reader that left can still be met
     except MeshwrightError as error:
         _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
-        print(_("Interrupted."), file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
-        # The reader (`mw ... | head`) has what it wanted; without this Python complains again at its own exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_OK
     except Exception as error:  # the last line of defence: no traceback reaches a user by surprise
-        _report_bug(error)
-        return EXIT_BUG
+        return _failed(error)
     return status
+
+
+def _need_output() -> None:
+    """Refuse a closed standard output (`>&-`): the next file that is opened would get its place."""
+    if sys.stdout is None:
+        raise InputError("MW-E416", _("it is closed."), where=_("standard output"))
+
+
+def _interrupted() -> int:
+    print(_("Interrupted."), file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _drop_output() -> None:
+    # The reader (`mw ... | head`) has what it wanted; without this Python complains again at its own exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(error: BaseException) -> int:
+    """The status of what no command expected: Ctrl-C within an import, a full disk behind stdout, else our bug."""
+    root = _root(error)
+    if isinstance(root, KeyboardInterrupt):
+        return _interrupted()
+    if isinstance(root, MeshwrightError):
+        _complain(root)
+        return root.exit_code
+    if isinstance(root, OSError) and root.errno in _FULL and root.filename is None:
+        _drop_output()
+        reason = _("cannot be written: {reason}.").format(reason=root.strerror)
+        _complain(InputError("MW-E416", reason, where=_("standard output")))
+        return EXIT_INPUT
+    _report_bug(root)
+    return EXIT_BUG
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:  # cyclopts wraps what went wrong while a command was imported
+        error = error.__cause__
+    return error
 
 
 def _global_flags(tokens: list[str]) -> list[str]:
@@ -134,8 +183,6 @@ def _complain(error: MeshwrightError) -> None:
 
 
 def _report_bug(error: BaseException) -> None:
-    while error.__cause__ is not None:  # cyclopts wraps what went wrong while a command was imported
-        error = error.__cause__
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119 - a name for people, not a path
     print(

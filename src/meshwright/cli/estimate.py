@@ -10,11 +10,11 @@ from rich.console import Console
 
 from meshwright.cli.assumptions import print_assumed
 from meshwright.cli.bars import print_breakdown, print_memory
-from meshwright.cli.flags import FileFlags, JobFlags, option
+from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
 from meshwright.cli.plan import print_next, print_remedies
 from meshwright.cli.terminal import note_written, plain_console, print_text
 from meshwright.cli.verdict import name_of, sentence, training
-from meshwright.errors import EXIT_CONDITION, EXIT_OK
+from meshwright.errors import EXIT_CONDITION, EXIT_OK, InputError
 from meshwright.i18n import _
 from meshwright.specs.report import EstimateReport
 from meshwright.specs.request import EstimateRequest
@@ -31,14 +31,25 @@ def estimate(
         str | None, option(_("The layout, such as tp=4,pp=12,dp=8,micro_batch=2,recompute=full."), "LAYOUT")
     ] = None,
     plan: Annotated[Path | None, option(_("Take job, cluster and layout from this plan file."), "FILE")] = None,
-    pick: Annotated[int, option(_("Which layout of the plan file (1, the fastest)."), "N")] = 1,
+    pick: Annotated[
+        int | None, option(_("Which layout of the plan file (1, the fastest)."), "N", converter=whole_number)
+    ] = None,
     timeline: Annotated[
         Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
     ] = None,
     output: FileFlags = FileFlags(),  # noqa: B008
 ) -> int:
     """Estimate, print, and return the exit status: 0 it fits, 1 it does not."""
-    request = EstimateRequest(model=model, **job.fields(), layout=layout, plan=plan, pick=pick, out=output.out)
+    if pick is not None and plan is None:
+        raise InputError(
+            "MW-E102",
+            _("it says which layout of a plan file, and none was given."),
+            where="--pick",
+            nearest=_("Add --plan FILE."),
+        )
+    request = EstimateRequest(
+        model=model, **job.fields(), layout=layout, plan=plan, pick=1 if pick is None else pick, out=output.out
+    )
     report = answer(request, timeline=timeline)
     if output.json:
         print_text(render("estimate", report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -46,7 +47,7 @@ def print_explanation(console: Console, explanation: Explanation) -> None:
     value = "" if explanation.value is None else f" = {written(explanation.value)} {explanation.unit or ''}".rstrip()
     kind = f" ({explanation.kind})" if explanation.kind else ""
     console.print(f"{name}{value}{kind}", style="bold")
-    console.print(explanation.sentence)
+    console.print(_prose(explanation.sentence))
     for entry in explanation.entries:
         console.print()
         tree = Tree(_line(entry), guide_style="dim")
@@ -80,6 +81,8 @@ def written(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return numbers.digits(value, 4) if 1e-4 <= abs(value) < 1e7 or value == 0 else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {written(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         shown = [written(item) for item in value]
         return ", ".join(shown) if len(shown) <= 4 else f"{shown[0]}, {shown[1]}, ... {shown[-1]}"

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
+from meshwright.errors import InputError
 from meshwright.i18n import _
+
+
+def whole_number(_kind: Any, tokens: Sequence[Token]) -> int:
+    """The whole number of an option's token. Raises InputError (MW-E103) for 1.5, which int() would cut to 1."""
+    token = tokens[0]
+    try:
+        value = float(token.value)
+        if value.is_integer():
+            return int(value)
+    except ValueError:
+        pass
+    message = _("'{value}' is not a whole number.").format(value=token.value)
+    raise InputError("MW-E103", message, where=token.keyword)
 
 
 def option(text: str, metavar: str | None = None, **more: Any) -> Parameter:
@@ -43,8 +58,10 @@ class JobFlags:
         str | None,
         option(_("'8xH100', '256x8 A100-80GB', '48x8 A100-80GB, 4x100Gb OPA', a TOML file, or local."), "TEXT"),
     ] = None
-    seq_len: Annotated[int | None, option(_("Sequence length in tokens."), "N")] = None
-    global_batch: Annotated[int | None, option(_("Sequences in one optimizer step."), "N")] = None
+    seq_len: Annotated[int | None, option(_("Sequence length in tokens."), "N", converter=whole_number)] = None
+    global_batch: Annotated[int | None, option(_("Sequences in one optimizer step."), "N", converter=whole_number)] = (
+        None
+    )
     tokens: Annotated[
         str | None, option(_("Tokens of the whole training, such as 1.4T: asks for its time."), "COUNT")
     ] = None

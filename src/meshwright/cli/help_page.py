@@ -33,7 +33,10 @@ class HelpPage:
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """Print the usage line."""
-        console.print(_("Usage: {usage}").format(usage=_plain(usage)), style="bold")
+        text = _plain(usage)
+        for word, shown in (("[OPTIONS]", _("[OPTIONS]")), ("[ARGS]", _("[ARGUMENTS]"))):
+            text = text.replace(word, shown)
+        console.print(_("Usage: {usage}").format(usage=text), style="bold")
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Print the sentence of the command, or the epilogue."""

@@ -29,7 +29,7 @@ MEMORY = {
     "optimizer": N_("optimizer states"),
     "activations": N_("activations"),
     "logits": N_("logits and loss"),
-    "gather": N_("gathered parameters"),
+    "gather": N_("gathered block input"),
     "buffers": N_("communication buffers"),
     "context": N_("CUDA context"),
     "reserve": N_("reserved by the allocator"),

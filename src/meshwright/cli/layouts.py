@@ -83,7 +83,9 @@ def _measures(estimate: Estimate, unit_s: float) -> list[str]:
 
 
 def _short(value: str) -> str:
-    return {"true": "yes", "false": "-", "none": "-", "selective": "select"}.get(value, value)
+    # Every rank order starts with tp, and there is little room.
+    short = {"true": "yes", "false": "-", "none": "-", "selective": "select"}
+    return short.get(value, value.removeprefix("tp-"))
 
 
 def print_layouts(console: Console, estimates: Sequence[Estimate], chosen: int | None, *, wide: bool) -> None:

@@ -14,11 +14,11 @@ from rich.table import Table
 from meshwright.cli import numbers
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.bars import print_breakdown, print_memory
-from meshwright.cli.flags import FileFlags, JobFlags, option
+from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.cli.verdict import name_of, sentence, training
+from meshwright.cli.verdict import name_of, sentence, tight_faster, training
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
 from meshwright.specs.plan import Plan, Runner
@@ -38,7 +38,7 @@ def plan(
     job: JobFlags = JobFlags(),  # noqa: B008 - frozen, so one for all calls is safe
     fix: Annotated[str | None, option(_("Pin columns of the layout, such as tp=4,recompute=full."), "LAYOUT")] = None,
     max_memory: Annotated[str | None, option(_("Memory a GPU may fill, such as '70 GiB'."), "SIZE")] = None,
-    top: Annotated[int, option(_("Layouts to show (5)."), "N")] = 5,
+    top: Annotated[int, option(_("Layouts to show (5)."), "N", converter=whole_number)] = 5,
     timeline: Annotated[
         Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
     ] = None,
@@ -60,6 +60,10 @@ def plan(
 
 def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
     """The whole page: the answer, why others lose, assumptions, what was ruled out, the next command."""
+    if found.interrupted and not found.layouts:
+        # Nothing was seen, so nothing can be said about what fits.
+        console.print(_("Interrupted: nothing that fits was scored yet."), style="bold yellow")
+        return
     if found.interrupted:
         console.print(_("Interrupted: the best of what was searched so far."), style="bold yellow")
     if not found.layouts:
@@ -86,6 +90,8 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
         style="bold",
     )
     print_layouts(console, found.layouts, found.chosen, wide=wide)
+    if found.tight_faster is not None:
+        console.print(tight_faster(best, found.tight_faster))
     console.print()
     print_breakdown(console, best)
     console.print()

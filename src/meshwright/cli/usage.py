@@ -78,11 +78,22 @@ def _missing(error: cy.MissingArgumentError, command: str, see: str) -> InputErr
     flag = next((name for name in argument.names if name.startswith("--")), None)
     if flag is None:
         message = _("{name} is missing.").format(name=argument.name.lstrip("-").upper())
+    elif value := _negative_after(flag, error.root_input_tokens or []):
+        message = _("'{value}' begins with '-': the value of {flag} must not be negative.").format(
+            value=value, flag=flag
+        )
+        return InputError("MW-E103", message, where=flag, nearest=see)
     elif any(token.keyword for token in argument.tokens) or error.keyword:
         message = _("{flag} needs a value.").format(flag=flag)
     else:
         message = _("{flag} is missing.").format(flag=flag)
     return InputError("MW-E102", message, where=command, nearest=see)
+
+
+def _negative_after(flag: str, tokens: Sequence[str]) -> str | None:
+    """The token after ``flag`` where it looks like a negative value, such as -80GiB, and not like a flag."""
+    following = (tokens[i + 1] for i, token in enumerate(tokens[:-1]) if token == flag)
+    return next((text for text in following if text[:1] == "-" and text[1:2].isdigit()), None)
 
 
 def _bad_value(error: cy.CoercionError, command: str, see: str) -> InputError:

@@ -17,8 +17,29 @@ def fit(estimate: Estimate) -> str:
     if memory.fits == "yes":
         return _("fits with {spare} GiB to spare").format(spare=numbers.gib(spare))
     if memory.fits == "tight":
-        return _("fits tightly: {spare} GiB to spare").format(spare=numbers.gib(spare))
-    return _("does not fit: {missing} GiB too much").format(missing=numbers.gib(-spare))
+        return _(
+            "fits only tightly: may run out of memory by fragmentation (allocated peak {allocated} of {capacity} GiB, "
+            "reserved {reserved})"
+        ).format(
+            allocated=numbers.gib(memory.peak_allocated_bytes),
+            capacity=numbers.gib(memory.capacity_bytes),
+            reserved=numbers.gib(memory.peak_reserved_bytes),
+        )
+    over = memory.peak_allocated_bytes - memory.capacity_bytes
+    return _("does not fit: {missing} GiB too much").format(missing=numbers.gib(max(over, 0.0)))
+
+
+def tight_faster(chosen: Estimate, faster: Estimate) -> str:
+    """The layout that would be faster but fits only tightly: which, by how much, its memory."""
+    return _(
+        "Faster by {gain}% but only tight (may run out of memory by fragmentation): {layout}; reserved {reserved} of "
+        "{capacity} GiB."
+    ).format(
+        gain=numbers.percent(1.0 - faster.step_time_s / chosen.step_time_s, 1),
+        layout=layout_text(faster.layout).replace(",", " "),
+        reserved=numbers.gib(faster.memory.peak_reserved_bytes),
+        capacity=numbers.gib(faster.memory.capacity_bytes),
+    )
 
 
 def sentence(model: str, cluster: str, estimate: Estimate) -> str:

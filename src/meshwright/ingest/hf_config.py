@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.catalog.description import dense_transformer
+from meshwright.catalog.loader import unreadable
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import Fact
@@ -187,7 +188,7 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def sniff(path: Path) -> bool:
-    """Whether ``path`` is a config.json of a model (or a directory with one); never raises."""
+    """Whether ``path`` is a config.json of a model (or a directory with one). Raises only where it may not be read."""
     try:
         config = _load(_file(path))
     except InputError:
@@ -299,6 +300,8 @@ def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_BYTES + 1)
+    except PermissionError as error:
+        raise unreadable("MW-E220", path, error) from None
     except OSError as error:
         raise InputError(
             "MW-E220", _("cannot be read: {reason}.").format(reason=error.strerror or error), where=str(path)

@@ -27,9 +27,18 @@ def read_model(text: str, *, where: str = "MODEL") -> ModelSpec:
     is_path = "/" in said or "\\" in said or path.suffix.lower() in _SUFFIXES
     try:
         exists = bool(said) and path.exists()
+        dangling = bool(said) and not exists and path.is_symlink()
+    except PermissionError as error:
+        raise loader.unreadable("MW-E220", path, error) from None
     except (OSError, ValueError):
         # A name too long for the file system, or with a NUL in it, is no path.
-        exists = is_path = False
+        exists = is_path = dangling = False
+    if is_path and dangling:
+        raise InputError(
+            "MW-E220",
+            _("cannot be read: this link leads to {target}, which does not exist.").format(target=path.readlink()),
+            where=f"{where} {said}",
+        )
     if is_path and exists:
         return _read(path)
     if said and (written := loader.find("model", said)) is not None:

@@ -122,6 +122,11 @@ def _changed(noun: _N, path: str, change: Change) -> _N:
     fields = {field: getattr(noun, field) for field in type(noun).model_fields}
     try:
         return type(noun).model_validate(fields | {name: value})
+    except InputError as error:
+        if error.where is not None:
+            raise
+        # Quantities do not know which field they are read for.
+        raise InputError(error.code, error.message, where=f"--set {change.path}", nearest=error.nearest) from None
     except ValidationError as error:
         raise InputError(
             "MW-E152",
@@ -135,9 +140,9 @@ def _named(noun: Noun, name: str, value: Any) -> Any:
     """A catalog entry for a field that holds one and was given by name; booleans as people write them."""
     if isinstance(noun, Cluster) and isinstance(value, str):
         if name == "gpu":
-            return catalog.gpu(value)
+            return catalog.gpu(value, where="--set cluster.gpu")
         if name == "nic":
-            return catalog.nic(value)
+            return catalog.nic(value, where="--set cluster.nic")
     if isinstance(noun, TrainingJob) and name == "model" and isinstance(value, str):
         return catalog.model(value)
     return value

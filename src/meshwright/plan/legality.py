@@ -30,8 +30,11 @@ def nearest_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> Layout 
 
 
 def distance(one: Layout, other: Layout) -> tuple[float, float]:
-    """Columns that differ (dp not counted: it follows), then how far the numbers are apart."""
-    differ = [name for name in COLUMNS if getattr(one, name) != getattr(other, name) and name != "dp"]
+    """How many columns differ (dp not counted: it follows; tp and pp twice), then how far the numbers are apart.
+
+    Another tp or pp is another layout of every tensor; another chunking or micro-batch is a flag.
+    """
+    differ = [name for name in (*COLUMNS, "tp", "pp") if name != "dp" and getattr(one, name) != getattr(other, name)]
     numbers = ("tp", "pp", "dp", "vpp", "micro_batch")
     apart = sum(abs(math.log(getattr(one, name) / getattr(other, name))) for name in numbers)
     return len(differ), apart
@@ -50,5 +53,8 @@ def _neighbours(job: TrainingJob, cluster: Cluster, layout: Layout) -> list[dict
         # Far micro-batches are never the nearest answer; the closest few below and above are.
         sizes = sorted(share, key=lambda size: abs(math.log(size / layout.micro_batch)))[:2]
         degrees = {"tp": tp, "pp": pp, "dp": dp, "sp": layout.sp and tp > 1}
-        found.extend(degrees | {"micro_batch": size} | switches for size in sizes for switches in ({}, plain))
+        switches: list[dict[str, Any]] = [{}, plain]
+        if layout.vpp > 1 and pp > 1 and job.model.n_layers % pp == 0:
+            switches += [{"vpp": vpp} for vpp in divisors(job.model.n_layers // pp) if vpp > 1]
+        found.extend(degrees | {"micro_batch": size} | switch for size in sizes for switch in switches)
     return found

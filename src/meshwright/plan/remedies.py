@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from meshwright.catalog import loader
 from meshwright.costmodel import evaluate, memory_peak_bytes
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
 from meshwright.plan.space import divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
-from meshwright.specs.hardware import Cluster
+from meshwright.specs.hardware import Cluster, Node
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import COLUMNS, Layout, LayoutBatch
 from meshwright.specs.plan import Change
@@ -121,7 +122,8 @@ def space_remedies(
 ) -> tuple[Remedy, ...]:
     """Up to ``limit`` changes under which a search that found nothing finds something.
 
-    Tried: letting go of what was fixed (one column, then all), more nodes, a shorter sequence, gradients in bf16.
+    Tried: letting go of what was fixed (one column, then all), more GPUs a node or more nodes, a shorter sequence,
+    gradients in bf16.
     The estimate of each is its fastest layout among plain ones (no interleaving), so a search may find a better one.
     """
     found: list[Remedy] = []
@@ -144,16 +146,34 @@ def space_remedies(
 def _job_changes(
     job: TrainingJob, cluster: Cluster, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
 ) -> Iterable[tuple[Change, ...]]:
-    for nodes in _more_nodes(cluster.n_nodes):
-        grown = cluster.model_copy(update={"n_nodes": nodes})
+    for larger in _larger_clusters(cluster):
+        grown = apply_all(larger, Case(job, cluster, Layout())).cluster
         if _best_plain(job, grown, constants, fix, max_memory_bytes):
-            yield (Change(path="cluster.n_nodes", value=nodes),)
+            yield larger
             break
     if job.grad_dtype == "fp32":
         yield (Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)
     for length in (job.seq_len // 2, job.seq_len // 4):
         if length >= 512:
             yield (Change(path="job.seq_len", value=length),)
+
+
+def _larger_clusters(cluster: Cluster) -> Iterator[tuple[Change, ...]]:
+    """Fuller nodes first, then more of them; this machine (``local``) does not grow."""
+    node = loader.find("node", cluster.node_name)
+    if cluster.nic.kind == "loopback":
+        return
+    if node is not None:
+        usual = cast("Node", loader.build(node))
+        counts = [n for n in range(cluster.gpus_per_node + 1, usual.gpus_per_node + 1) if usual.gpus_per_node % n == 0]
+        for gpus in counts:
+            changes = [Change(path="cluster.gpus_per_node", value=gpus)]
+            if cluster.scale_up == "none" != usual.scale_up:
+                changes.append(Change(path="cluster.scale_up", value=usual.scale_up))
+            yield tuple(changes)
+        cluster = cluster.model_copy(update={"gpus_per_node": max(cluster.gpus_per_node, *counts, 1)})
+    for nodes in _more_nodes(cluster.n_nodes):
+        yield (Change(path="cluster.n_nodes", value=nodes),)
 
 
 def _more_nodes(nodes: int) -> Iterator[int]:

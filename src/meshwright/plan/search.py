@@ -39,12 +39,14 @@ class Found:
 
     Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``,
     which also counts the cells that the space does not multiply out.
+    ``tight_row`` is the fastest row that fits only tightly, where it is faster than the best one (None: it is not).
     ``nearest_row`` is the legal row with the lowest peak memory (None: no legal row), ``nearest_peak_bytes`` its peak.
     """
 
     space: Space
     best: Candidates
     pareto: Candidates
+    tight_row: int | None
     searched: int
     rejected: Mapping[str, int]
     nearest_row: int | None
@@ -94,12 +96,21 @@ class _Search:
         if room.any():
             roomy = scores.peak_reserved_bytes <= self.roomy_bytes
             self.best.offer(rows, layouts, scores, roomy)
-            if not len(self.best.found):
-                self.tight.offer(rows, layouts, scores, room & ~roomy)
+            close = room & ~roomy
+            if len(self.best.found):
+                # Once something has room to spare, a tight layout is worth telling only where it is faster.
+                close &= scores.step_time_s < self.best.found.step_time_s[0]
+            self.tight.offer(rows, layouts, scores, close)
             self.front.offer(rows, layouts, scores, room)
             if self.first_incumbent_s is None:
                 self.first_incumbent_s = time.perf_counter() - self.started_s
         return room
+
+    def tight_faster(self) -> int | None:
+        """The fastest tight row if it beats the best roomy one; None where it does not or none is roomy."""
+        best, tight = self.best.found, self.tight.found
+        faster = len(best) and len(tight) and tight.step_time_s[0] < best.step_time_s[0]
+        return int(tight.row[0]) if faster else None
 
     def progress(self, total: int) -> Progress:
         elapsed_s = time.perf_counter() - self.started_s
@@ -156,6 +167,7 @@ def search(
         whole,
         best,
         state.front.shown(),
+        state.tight_faster(),
         state.searched,
         state.rejected,
         state.nearest_row,

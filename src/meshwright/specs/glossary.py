@@ -24,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "rule": N_("a rule that layouts must keep"),
     "formula": N_("a formula of the cost model"),
     "constant": N_("a physical constant of the cost model"),
+    "word": N_("a word of the pages"),
 }
 
 
@@ -134,6 +135,27 @@ _RESULTS = {
     ),
     "loader_tokens_per_s": Term("result", "1/s", N_("Tokens that data loading must deliver for the whole cluster.")),
     "power_w": Term("result", "W", N_("Rated power of all GPUs; hosts, network and cooling come on top.")),
+    "nearest": Term(
+        "result", None, N_("Where nothing fits: the legal layout with the lowest peak, and by how much it misses.")
+    ),
+    "misses_bytes": Term("result", "bytes", N_("By how much the nearest layout's peak exceeds what a GPU may fill.")),
+    "tight_faster": Term(
+        "result",
+        None,
+        N_("The fastest layout that fits only tightly, where it is faster than the chosen one; null otherwise."),
+    ),
+    "slower_ratio": Term("result", None, N_("Step time of a runner-up over that of the chosen layout.")),
+    "terms_s": Term(
+        "result", "s", N_("By how much each term of a runner-up's step exceeds that of the chosen layout.")
+    ),
+    "layout_index": Term("result", None, N_("Place of a runner-up in layouts; 0 is the first.")),
+    "next_command": Term("result", None, N_("A command that goes on from here.")),
+    "elapsed_s": Term("result", "s", N_("Time that the search took.")),
+    "first_incumbent_s": Term("result", "s", N_("Time until the search had its first layout that fits.")),
+    "n_parameters": Term("result", None, N_("Parameters of the model, all GPUs together.")),
+    "n_gpus": Term("result", None, N_("GPUs of the cluster.")),
+    "tokens_per_step": Term("result", None, N_("Tokens of one optimizer step: seq_len x global_batch.")),
+    "layouts": Term("result", None, N_("The fastest layouts that were found, best first, each with its estimate.")),
     "interrupted": Term(
         "result",
         None,
@@ -146,12 +168,20 @@ _RESULTS = {
     "peak_reserved_bytes": Term(
         "result",
         "bytes",
-        N_("peak_allocated_bytes plus what the caching allocator holds without using it; this must fit the GPU."),
+        N_(
+            "peak_allocated_bytes plus what the caching allocator holds without using it; where it fits with a margin "
+            "of 4 %, fits is yes."
+        ),
     ),
     "host_bytes": Term("result", "bytes", N_("Host memory of one node that training itself needs.")),
     "capacity_bytes": Term("result", "bytes", N_("Memory of one GPU.")),
     "fits": Term(
-        "result", None, N_("yes: fits with room; tight: fits only if the prediction is not too low; no: does not fit.")
+        "result",
+        None,
+        N_(
+            "yes: the reserved peak plus a margin of 4 % fits; tight: only the allocated peak fits, so the run may run "
+            "out of memory through fragmentation; no: it does not fit."
+        ),
     ),
     "worst_pipeline_rank": Term(
         "result", None, N_("The pipeline rank whose memory peaks highest; 0 holds the embedding.")
@@ -201,7 +231,11 @@ _MEMORY = {
         "memory", "bytes", N_("What the forward keeps for the backward, for every micro-batch in flight.")
     ),
     "logits": Term("memory", "bytes", N_("Output of the head and the loss's copies of it, on the last pipeline rank.")),
-    "gather": Term("memory", "bytes", N_("Weights that are gathered before use.")),
+    "gather": Term(
+        "memory",
+        "bytes",
+        N_("The input of a block, gathered over the tensor-parallel group while it runs, under sequence parallelism."),
+    ),
     "buffers": Term("memory", "bytes", N_("Buffers of communicators and work space of libraries.")),
     "context": Term("memory", "bytes", N_("The device context, kernels and library handles.")),
 }
@@ -295,6 +329,72 @@ LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items()
     ),
 }
 
+#: A job's field whose name means something else elsewhere.
+JOB_TERMS: Mapping[str, Term] = _JOB | {
+    "optimizer": Term("job", None, N_("The optimizer that trains the model: adam.")),
+}
+#: Words that stand in the pages and name no field: values of columns and of ``fits``.
+WORDS: Mapping[str, Term] = {
+    "yes": Term(
+        "word", None, N_("Under fits: the reserved peak plus a margin of 4 % fits the GPU. Else: switched on.")
+    ),
+    "tight": Term(
+        "word",
+        None,
+        N_(
+            "Under fits: only the allocated peak fits, the reserved one with its margin does not; the run may run out "
+            "of memory through fragmentation."
+        ),
+    ),
+    "no": Term("word", None, N_("Under fits: the allocated peak exceeds the memory of the GPU.")),
+    "none": Term("word", None, N_("recompute=none keeps every activation; scale_up=none: GPUs have no link.")),
+    "selective": Term(
+        "word", None, N_("recompute=selective: the backward computes the attention core again, nothing else.")
+    ),
+    "select": Term("word", None, N_("selective, shortened for the table.")),
+    "full": Term(
+        "word", None, N_("recompute=full: only the input of each layer is kept, the backward computes it all again.")
+    ),
+    "norm": Term("word", None, N_("recompute=norm: the backward computes the normalisations again.")),
+    "mlp": Term("word", None, N_("recompute=mlp: the backward computes the MLP again.")),
+    "1f1b": Term(
+        "word", None, N_("schedule=1f1b: after the pipeline is filled, each rank does one forward, one backward.")
+    ),
+    "interleaved": Term(
+        "word", None, N_("schedule=interleaved: each rank holds vpp chunks of the model, which shrinks the bubble.")
+    ),
+    "dp-pp": Term("word", None, N_("rank_order=tp-dp-pp, shortened for the table.")),
+    "pp-dp": Term("word", None, N_("rank_order=tp-pp-dp, shortened for the table.")),
+    "even": Term("word", None, N_("stage_split=even: every pipeline stage gets the same number of layers, or nearly.")),
+    "ends": Term(
+        "word", None, N_("stage_split=ends: embedding and head count as a layer each, so the end stages get fewer.")
+    ),
+    "free": Term("word", None, N_("Memory of the GPU beyond the reserved peak.")),
+    "flash": Term("word", None, N_("attention=flash: a fused kernel that never writes the score matrix.")),
+    "unfused": Term("word", None, N_("attention=unfused: the score matrix is written to memory and read back.")),
+}
+#: What the pages print instead of a name: header or label -> the name.
+PRINTED: Mapping[str, str] = {
+    "#": "layouts",
+    "mb": "micro_batch",
+    "recomp": "recompute",
+    "zero": "zero_stage",
+    "split": "stage_split",
+    "order": "rank_order",
+    "step": "step_time_s",
+    "80%": "step_time_interval_s",
+    "tokens/s": "tokens_per_s_per_gpu",
+    "tokens/s/GPU": "tokens_per_s_per_gpu",
+    "MFU": "mfu_ratio",
+    "HFU": "hfu_ratio",
+    "memory": "peak_reserved_bytes",
+    "misses": "misses_bytes",
+    "slower": "slower_ratio",
+    "ZeRO": "zero_stage",
+    "reserve": "peak_reserved_bytes",
+    "spare": "free",
+}
+
 #: Error codes: what each means; the message itself says what was wrong and what is nearest.
 ERRORS: Mapping[str, str] = {
     "MW-E100": N_("There is no such command."),
@@ -347,6 +447,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E227": N_("A model file is not a text."),
     "MW-E228": N_("This kind of file is not read as a model."),
     "MW-E301": N_("A model names a kind of block that does not exist."),
+    "MW-E302": N_("A file of MESHWRIGHT_PATH fails while it is loaded."),
     "MW-E310": N_("A collective does not exist."),
     "MW-E390": N_("Fitting needs the extra fit."),
     "MW-E401": N_("No model was given."),
@@ -363,7 +464,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E413": N_("A file is not a plan."),
     "MW-E414": N_("The plan has no layout of that number."),
     "MW-E415": N_("A flag contradicts the plan file, which already says it."),
-    "MW-E416": N_("A file cannot be written."),
+    "MW-E416": N_("A file or the standard output cannot be written."),
     "MW-E420": N_("A name is neither a result, a term, a rule, a formula nor an error."),
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from meshwright.specs.fact import CatalogEntry, Noun
+from meshwright.specs.limits import GPUS, NICS_PER_NODE, OVERSUBSCRIPTION, at_most
 from meshwright.units import Bytes, BytesPerS, FlopsPerS, Hertz, Watts
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -65,13 +66,18 @@ class Cluster(Noun):
     gpu: Gpu
     nic: Nic
     node_name: str
-    n_nodes: PositiveInt
-    gpus_per_node: PositiveInt
-    nics_per_node: PositiveInt
+    n_nodes: int = Field(ge=1, le=GPUS)
+    gpus_per_node: int = Field(ge=1, le=GPUS)
+    nics_per_node: int = Field(ge=1, le=NICS_PER_NODE)
     scale_up: ScaleUp
     host_memory_bytes: Bytes
     cpu_vendor: Literal["intel", "amd", "other"]
-    oversubscription: float = Field(default=1.0, ge=1.0)
+    oversubscription: float = Field(default=1.0, ge=1.0, le=OVERSUBSCRIPTION, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _size(self) -> Cluster:
+        at_most(self.n_gpus, GPUS, "--cluster", "MW-E215")
+        return self
 
     @property
     def n_gpus(self) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.fact import Noun
+from meshwright.specs.limits import SEQUENCES, TOKENS_PER_SEQUENCE
 from meshwright.specs.model import ModelSpec
 
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -24,9 +25,9 @@ class TrainingJob(Noun):
     """
 
     model: ModelSpec
-    seq_len: PositiveInt
-    global_batch: PositiveInt
-    tokens: float | None = Field(default=None, gt=0)
+    seq_len: int = Field(ge=1, le=TOKENS_PER_SEQUENCE)
+    global_batch: int = Field(ge=1, le=SEQUENCES)
+    tokens: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     precision: Literal["fp16", "bf16"] = "bf16"
     grad_dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     optimizer: Literal["adam"] = "adam"

@@ -41,6 +41,7 @@ class Plan(Noun):
     """What ``mw plan`` found; ``layouts`` best first. Times in seconds, all predicted.
 
     ``nearest`` is set where nothing fits: the legal layout with the lowest peak and by how many bytes it misses.
+    ``tight_faster`` is the fastest layout that fits only tightly, where it is faster than the chosen one.
     """
 
     model: Mapping[str, Any]
@@ -59,6 +60,7 @@ class Plan(Noun):
     needs: Mapping[str, float | None]
     remedies: tuple[Mapping[str, Any], ...]
     nearest: Mapping[str, Any] | None = None
+    tight_faster: Estimate | None = None
     next_command: str
     elapsed_s: float
     first_incumbent_s: float | None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Label, Noun
 from meshwright.specs.plan import Assumed
@@ -126,10 +128,14 @@ class CaseScore(Noun):
 
 
 class Validation(Noun):
-    """What ``mw validate KIND FILE`` found: ``groups`` apart, ``overall`` over every scored case."""
+    """What ``mw validate KIND FILE`` found: ``groups`` apart, ``overall`` over every scored case.
+
+    ``skipped`` counts the cases without a prediction by the reason, the most frequent first.
+    """
 
     kind: str
     file: str
     groups: tuple[ErrorGroup, ...]
     overall: ErrorGroup
     cases: tuple[CaseScore, ...]
+    skipped: Mapping[str, int] = Field(default_factory=dict)

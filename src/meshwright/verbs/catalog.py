@@ -35,7 +35,7 @@ def catalog(kind: str | None = None, name: str | None = None) -> CatalogListing:
         kind, name = found, kind
     if name is None:
         return CatalogListing(kind=kind, name=None, rows=tuple(_rows(kind)), fields=())
-    entry = entries.entry(kind, name)
+    entry = entries.entry(kind, name, where="NAME")
     return CatalogListing(kind=kind, name=entry.name, rows=(_row(kind, entry),), fields=tuple(_fields(entry)))
 
 
@@ -59,7 +59,8 @@ def _row(kind: str, entry: CatalogEntry) -> CatalogRow:
 
 def _gpu(gpu: Gpu) -> str:
     peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s.get("fp16")
-    rate = _("{number} TFLOP/s").format(number=f"{peak / 1e12:.0f}") if peak else _("no matrix unit")
+    number = f"{peak / 1e12:.0f}" if peak and peak >= 1e13 else f"{(peak or 0.0) / 1e12:.2g}"
+    rate = _("{number} TFLOP/s").format(number=number) if peak else _("no matrix unit")
     return f"{gpu.vendor} {gpu.architecture}, {format_bytes(gpu.memory_bytes)}, {rate}, {gpu.year}"
 
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from meshwright.catalog.loader import unreadable
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
@@ -62,7 +64,12 @@ def write_whole(path: Path, text: str) -> None:
         raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
     # A device or a pipe cannot be replaced by a renamed file; it is written to.
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable(path, error) from None
         return
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -105,14 +112,20 @@ def check_writable(path: Path | None) -> None:
         )
 
 
-def read_text(path: Path) -> str:
-    """A text file that a person named. Raises InputError MW-E410 (missing), MW-E411 (directory), MW-E412 (empty)."""
+def read_text(path: Path, *, if_empty: str | None = None) -> str:
+    """A text file that a person named; ``if_empty`` says what to do about an empty one.
+
+    Raises InputError MW-E410 (missing), MW-E411 (directory), MW-E412 (empty), MW-E413 (not text), and
+    EnvironmentLackError MW-E410 where it may not be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except IsADirectoryError:
         raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file.")) from None
     except UnicodeDecodeError:
         raise InputError("MW-E413", _("this is not a text file."), where=str(path)) from None
+    except PermissionError as error:
+        raise unreadable("MW-E410", path, error) from None
     except OSError as error:
         raise InputError(
             "MW-E410",
@@ -125,7 +138,7 @@ def read_text(path: Path) -> str:
             "MW-E412",
             _("the file is empty."),
             where=str(path),
-            nearest=_("`mw plan ... --out {file}` writes one.").format(file=path.name),
+            nearest=if_empty,
         )
     return text
 
@@ -138,12 +151,21 @@ def _nearby(path: Path) -> str | None:
 
 def read_plan(path: Path) -> dict[str, Any]:
     """The document of a plan file. Raises InputError MW-E410..MW-E413."""
-    text = read_text(path)
+    return _read(path, ("plan",))
+
+
+def read_answer(path: Path) -> dict[str, Any]:
+    """The document of a plan or an estimate. Raises InputError MW-E410..MW-E413."""
+    return _read(path, ("plan", "estimate"))
+
+
+def _read(path: Path, verbs: tuple[str, ...]) -> dict[str, Any]:
+    text = read_text(path, if_empty=_("`mw plan ... --out {file}` writes one.").format(file=path.name))
     try:
         found = json.loads(text)
     except ValueError as error:
         raise _not_a_plan(path, str(error)) from None
-    if not isinstance(found, dict) or found.get("schema") != schema("plan"):
+    if not isinstance(found, dict) or found.get("schema") not in [schema(verb) for verb in verbs]:
         tag = found.get("schema") if isinstance(found, dict) else None
         raise _not_a_plan(path, _("its schema is {tag}").format(tag=tag) if tag else _("it has no schema tag"))
     return found
@@ -170,8 +192,12 @@ class Picked(NamedTuple):
 
 def pick(path: Path, number: int = 1) -> Picked:
     """Layout ``number`` (from 1) of the plan file ``path``. Raises InputError MW-E410..MW-E414."""
-    plan = read_plan(path)
-    layouts = plan.get("layouts")
+    return pick_from(read_plan(path), path, number)
+
+
+def pick_from(plan: Mapping[str, Any], path: Path, number: int = 1) -> Picked:
+    """Layout ``number`` of the plan, or the only one of the estimate, that was read from ``path``."""
+    layouts = [plan] if plan.get("schema") == schema("estimate") else plan.get("layouts")
     if not isinstance(layouts, list) or not layouts:
         raise InputError(
             "MW-E414",
@@ -190,6 +216,8 @@ def pick(path: Path, number: int = 1) -> Picked:
         job, cluster = _reread(plan["model"], plan["cluster"], plan["job"])
         assumed = {name: Assumed.model_validate(said) for name, said in plan["assumed"].items()}
         chosen = layouts[number - 1]
+        if chosen is plan:
+            chosen = {name: plan[name] for name in Estimate.model_fields if name in plan}
         return Picked(job, cluster, Layout.model_validate(chosen["layout"]), chosen, assumed)
     except (ValidationError, KeyError, TypeError, AttributeError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)

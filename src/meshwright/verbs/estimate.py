@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshwright.costmodel import evaluate, rules
 from meshwright.errors import InputError
 from meshwright.i18n import _
-from meshwright.plan.change import Case, apply, parse_change
+from meshwright.plan.change import Case, apply
 from meshwright.plan.legality import broken_rules, nearest_legal
 from meshwright.plan.remedies import Remedy, layout_remedies
 from meshwright.plan.sensitivity import sensitivities
-from meshwright.plan.space import divisors
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import Layout, LayoutBatch, parse_layout
+from meshwright.specs.layout import Layout, LayoutBatch
 from meshwright.specs.plan import Assumed, Change
 from meshwright.specs.report import EstimateReport
 from meshwright.specs.request import EstimateRequest, JobRequest
 from meshwright.verbs.command import command, layout_text, written
 from meshwright.verbs.document import check_writable, describe, pick, render, write_whole
 from meshwright.verbs.plan import training_time_s
-from meshwright.verbs.resolve import Resolved, constants, resolve, still_assumed
+from meshwright.verbs.resolve import (
+    Resolved,
+    constants,
+    layout_values,
+    nearest_batch,
+    resolve,
+    settable,
+    still_assumed,
+)
 from meshwright.verbs.timelines import write_timeline
 
+#: Paths whose change leaves another number of replicas.
+_MOVES_DP = {"layout.tp", "layout.pp", "cluster.n_nodes", "cluster.gpus_per_node"}
 #: Request fields that a plan file already answers.
 _SAID_BY_PLAN = tuple(name for name in JobRequest.model_fields if name != "set")
 
@@ -81,10 +91,19 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
     picked = pick(request.plan, request.pick)
     case = Case(picked.job, picked.cluster, picked.layout)
     assumed = picked.assumed
+    changed: set[str] = set()
     for text in request.set:
-        change = parse_change(text)
+        change = settable(text)
         case, assumed = apply(change, case), still_assumed(assumed, change)
+        changed.add(change.path)
+    if changed & _MOVES_DP and "layout.dp" not in changed:
+        case = replace(case, layout=_with_dp(case.layout, case.cluster))
     return Resolved(case.job, case.cluster, constants(), assumed), case.layout
+
+
+def _with_dp(layout: Layout, cluster: Cluster) -> Layout:
+    """The layout with the dp that follows from the GPUs; a pair of tp and pp that leaves none breaks gpus_match."""
+    return layout.model_copy(update={"dp": max(1, cluster.n_gpus // (layout.tp * layout.pp))})
 
 
 def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:
@@ -96,12 +115,12 @@ def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:
             where="--layout",
             nearest=_("Write it like '{example}', or let `mw plan` search.").format(example="tp=8,pp=4,micro_batch=1"),
         )
-    values = parse_layout(request.layout)
-    layout = complete_layout(values, resolved.cluster, resolved.assumed)
+    values = layout_values(request.layout)
+    layout = complete_layout(values, resolved.job, resolved.cluster, resolved.assumed)
     return resolved, layout
 
 
-def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str, Assumed]) -> Layout:
+def complete_layout(values: dict[str, Any], job: TrainingJob, cluster: Cluster, assumed: dict[str, Assumed]) -> Layout:
     """The layout of ``values``; dp follows from the GPUs, a chunked pipeline is interleaved, the rest is assumed.
 
     What moves the answer and was not said is added to ``assumed``. Raises InputError (MW-E406) where tp x pp leaves
@@ -111,18 +130,18 @@ def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str,
     tp, pp = int(values.get("tp", 1)), int(values.get("pp", 1))
     if "dp" not in values:
         values["dp"] = max(1, cluster.n_gpus // (tp * pp))
-    if values["dp"] * tp * pp != cluster.n_gpus:
+    if values.get("vpp", 1) > 1:
+        values.setdefault("schedule", "interleaved")
+    layout = Layout(**values)
+    if layout.n_gpus != cluster.n_gpus:
         raise InputError(
             "MW-E406",
             _("dp={dp} x tp={tp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
                 dp=values["dp"], tp=tp, pp=pp, product=values["dp"] * tp * pp, n_gpus=cluster.n_gpus
             ),
             where="--layout",
-            nearest=_nearest_degrees(tp, pp, cluster.n_gpus),
+            nearest=_nearest_degrees(layout, job, cluster),
         )
-    if values.get("vpp", 1) > 1:
-        values.setdefault("schedule", "interleaved")
-    layout = Layout(**values)
     alternatives: dict[str, Any] = {"micro_batch": 2, "recompute": "full"}
     if tp > 1:
         alternatives["sp"] = True
@@ -139,15 +158,13 @@ def complete_layout(values: dict[str, Any], cluster: Cluster, assumed: dict[str,
     return layout
 
 
-def _nearest_degrees(tp: int, pp: int, n_gpus: int) -> str:
-    """tp and pp that share the GPUs evenly, as near as possible to those given."""
-
-    def off(pair: tuple[int, int]) -> float:
-        return abs(pair[0] / tp - 1) + abs(pair[1] / pp - 1)
-
-    pairs = [(t, p) for t in divisors(n_gpus) for p in divisors(n_gpus // t)]
-    best_tp, best_pp = min(pairs, key=off)
-    return _("The nearest is {layout}.").format(layout=f"dp={n_gpus // best_tp // best_pp},tp={best_tp},pp={best_pp}")
+def _nearest_degrees(layout: Layout, job: TrainingJob, cluster: Cluster) -> str | None:
+    """The nearest legal layout's degrees, and whatever else has to change with them; None if nothing near is legal."""
+    near = nearest_legal(job, cluster, layout)
+    if near is None:
+        return None
+    shown = [n for n in Layout.model_fields if n in ("dp", "tp", "pp") or getattr(layout, n) != getattr(near, n)]
+    return _("The nearest is {layout}.").format(layout=",".join(f"{n}={written(getattr(near, n))}" for n in shown))
 
 
 def require_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> None:
@@ -169,7 +186,7 @@ def _nearest_texts(job: TrainingJob, layout: Layout, near: Layout | None, rule: 
         yield _nearest_text(layout, near)
     share = layout.dp * layout.micro_batch
     if rule == "batch_divides":
-        yield _("Or take --global-batch {batch}.").format(batch=share * max(1, round(job.global_batch / share)))
+        yield _("Or take --global-batch {batch}.").format(batch=nearest_batch(job.global_batch, share))
 
 
 def _nearest_text(layout: Layout, near: Layout) -> str:

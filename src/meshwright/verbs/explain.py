@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
 from meshwright.errors import InputError, did_you_mean
-from meshwright.formula import FORMULAS, Entry, Ledger
+from meshwright.formula import FORMULAS, Ledger
 from meshwright.i18n import _
-from meshwright.specs.fact import Noun
-from meshwright.specs.glossary import ERRORS, GLOSSARY, KINDS, LAYOUT_TERMS, MEMORY_TERMS, Term
+from meshwright.specs.glossary import (
+    ERRORS,
+    GLOSSARY,
+    JOB_TERMS,
+    KINDS,
+    LAYOUT_TERMS,
+    MEMORY_TERMS,
+    PRINTED,
+    WORDS,
+    Term,
+)
 from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.report import Explanation, ExplanationEntry
-from meshwright.verbs.document import pick
-
-#: Deepest chain of formulas shown; the model's own is shorter, this only guards against loops.
-_DEEPEST = 12
-#: Formulas shown side by side for a number that several made.
-_MOST_ROOTS = 16
-_COMPUTE = ("gemm_time_s", "attention_time_s", "memory_time_s")
-_NETWORK = ("tuning_time_s", "ramp_factor")
-#: number of a plan -> the formulas that make it, where they have other names
-_FORMULAS_OF: Mapping[str, tuple[str, ...]] = {
-    "breakdown_s.forward": _COMPUTE,
-    "breakdown_s.backward": _COMPUTE,
-    "breakdown_s.recompute": _COMPUTE,
-    "breakdown_s.tp_comm": _NETWORK,
-    "breakdown_s.pp_comm": _NETWORK,
-    "breakdown_s.dp_comm": ("exposed_s", *_NETWORK),
-    "breakdown_s.bubble": ("one_f_one_b_time_s", "interleaved_time_s"),
-    "breakdown_s.launch": ("launch_wait_s",),
-    "breakdown_s.contention": ("contention_s",),
-    "breakdown_s.optimizer": ("optimizer_time_s",),
-    "memory.peak_reserved_bytes": ("reserved_bytes",),
-    "memory.by.weights": ("state_bytes",),
-    "memory.by.gradients": ("state_bytes",),
-    "memory.by.optimizer": ("state_bytes",),
-}
+from meshwright.verbs.derivation import MADE_OF, Derivation, arithmetic, why_zero
+from meshwright.verbs.document import Picked, pick_from, read_answer
 
 
 def explain(target: str, what: str | None = None, number: int = 1) -> Explanation:
@@ -55,79 +39,172 @@ def explain(target: str, what: str | None = None, number: int = 1) -> Explanatio
 
 
 def _of_name(name: str) -> Explanation:
-    kind, unit, sentence, source = meaning(name)
-    entry = () if source is None else (ExplanationEntry(name=name, unit=unit, source=source, what=sentence),)
-    return Explanation(target=name, what=None, kind=_(KINDS[kind]), sentence=sentence, unit=unit, entries=entry)
+    (full, kind, unit, sentence, source), *more = _meanings(name)
+    others = tuple(
+        ExplanationEntry(name=other, unit=unit, source=origin, what=": ".join((_(KINDS[sort]), text)))
+        for other, sort, unit, text, origin in more
+    )
+    entry = () if source is None else (ExplanationEntry(name=full, unit=unit, source=source),)
+    return Explanation(
+        target=name, what=None, kind=_(KINDS[kind]), sentence=sentence, unit=unit, entries=(*entry, *others)
+    )
 
 
-def meaning(name: str) -> tuple[str, str | None, str, str | None]:
-    """Kind, unit, sentence and source of a name, translated. Raises InputError (MW-E420)."""
+class Meaning(NamedTuple):
+    """One meaning of a name: the full name, its kind (of KINDS), unit, translated sentence, and source."""
+
+    name: str
+    kind: str
+    unit: str | None
+    sentence: str
+    source: str | None = None
+
+
+def _meanings(name: str) -> list[Meaning]:
+    """Every meaning of a name, the likeliest first. Raises InputError (MW-E420) where there is none."""
     bare = name.strip()
+    texts, constants = rules(), catalog.constants().by_name
+    found = _in_glossary(bare) or _in_glossary(_printed(bare)) or _in_glossary(bare.casefold())
     if (code := bare.upper()) in ERRORS:
-        return "error", None, _(ERRORS[code]), None
-    if (term := _glossary(bare)) is not None:
-        return term.kind, term.unit, _(term.what), None
-    if bare in (texts := rules()):
-        return "rule", None, _(texts[bare]), None
-    constants = catalog.constants().by_name
+        found.append(Meaning(code, "error", None, _(ERRORS[code])))
+    if bare in texts:
+        found.append(Meaning(bare, "rule", None, _(texts[bare])))
     if bare in constants:
         constant = constants[bare]
-        return "constant", constant.unit, constant.what, f"{constant.source} ({constant.label})"
-    if bare in FORMULAS:
+        source = f"{constant.source} ({constant.label})"
+        found.append(Meaning(bare, "constant", constant.unit, constant.what, source))
+    if bare in FORMULAS and not found:
         unit, source, what = FORMULAS[bare]
-        return "formula", unit, what, source
-    known = {*GLOSSARY, *texts, *constants, *FORMULAS, *ERRORS}
+        found.append(Meaning(bare, "formula", unit, _(what) if what else "", source))
+    if found:
+        return found
     raise InputError(
         "MW-E420",
         _("'{name}' is not a name that Meshwright uses.").format(name=name),
         where="NAME",
-        nearest=did_you_mean(bare, sorted(known)),
+        nearest=did_you_mean(
+            bare, dict.fromkeys([*GLOSSARY, *WORDS, *PRINTED, *texts, *constants, *FORMULAS, *ERRORS])
+        ),
     )
+
+
+def _in_glossary(name: str) -> list[Meaning]:
+    """The glossary's meanings; a dotted name such as ``memory.by.optimizer`` has one, a bare name may have several."""
+    if (term := _glossary(name)) is None:
+        term = WORDS.get(name)
+    found = [] if term is None else [Meaning(name, term.kind, term.unit, _(term.what))]
+    if "." in name:
+        return found
+    for prefix, terms in (("memory.by", MEMORY_TERMS), ("layout", LAYOUT_TERMS), ("job", JOB_TERMS), ("word", WORDS)):
+        if name in terms and terms[name] is not term:
+            other = terms[name]
+            full = name if prefix == "word" else f"{prefix}.{name}"
+            found.append(Meaning(full, other.kind, other.unit, _(other.what)))
+    return found
+
+
+def _printed(word: str) -> str:
+    """The name behind a word that a page prints, in English or in the present language."""
+    for shown, name in PRINTED.items():
+        if word.casefold() in (shown.casefold(), _(shown).casefold()):
+            return name
+    return next((name for name in WORDS if _(name) == word), word)
 
 
 def _glossary(name: str) -> Term | None:
     """The glossary's entry; ``memory.by.x`` and ``layout.x`` choose between two meanings of a name."""
     head, _dot, last = name.rpartition(".")
-    if head.startswith("memory") and last in MEMORY_TERMS:
-        return MEMORY_TERMS[last]
-    if head == "layout" and last in LAYOUT_TERMS:
-        return LAYOUT_TERMS[last]
+    for prefix, terms in (("memory", MEMORY_TERMS), ("layout", LAYOUT_TERMS), ("job", JOB_TERMS)):
+        if head.startswith(prefix) and last in terms:
+            return terms[last]
     return GLOSSARY.get(last)
 
 
 def _of_plan(path: Path, what: str, number: int) -> Explanation:
-    picked = pick(path, number)
-    key, value = _look_up(picked.estimate, what, path)
-    ledger = Ledger()
-    evaluate(picked.job, picked.cluster, LayoutBatch.of([picked.layout]), catalog.constants(), ledger=ledger)
+    document = read_answer(path)
+    picked = pick_from(document, path, number) if document.get("layouts", True) else None
+    values = _values(document, {} if picked is None else picked.estimate)
+    key, value = _look_up(values, what, path)
     term = _glossary(key)
     leaf = key.rsplit(".", 1)[-1]
+    sentences = [_(term.what)] if term else []
+    unit = term.unit if term else None
+    entries: tuple[ExplanationEntry, ...] = ()
+    if value == 0 and picked is not None and key.startswith(("breakdown_s.", "memory.by.")):
+        sentences.append(why_zero(key, picked.layout))
+    elif value is None:
+        sentences.append(_why_none(leaf))
+    else:
+        entries = _derived(key, value, unit, picked, values)
+        if not entries and (term is None or term.kind not in ("layout", "job", "cluster")):
+            sentences.append(_("No formula is recorded for it."))
+        elif (calls := MADE_OF.get(key)) is not None and calls.how:
+            sentences.append(_(calls.how))
+    if also := [name for name in _full_names(values, leaf) if key not in (name, what)]:
+        sentences.append(_("The same name also stands for {names}.").format(names=", ".join(also)))
     return Explanation(
         target=str(path),
         what=key,
         kind=_(KINDS[term.kind if term else "result"]),
-        sentence=_(term.what) if term else leaf,
-        value=value,
-        unit=term.unit if term else None,
-        entries=tuple(_Flow(ledger).tree(entry) for entry in _roots(ledger, key)),
+        sentence=" ".join(sentences) or leaf,
+        value=_short(value),
+        unit=unit,
+        entries=entries,
     )
 
 
-def _look_up(estimate: Mapping[str, Any], what: str, path: Path) -> tuple[str, Any]:
-    """The full dotted key and the value of ``what``, given in full or by its last word."""
-    flat = dict(_flatten(estimate))
-    if what in flat:
-        return what, flat[what]
-    for key, value in flat.items():
-        if key.rsplit(".", 1)[-1] == what:
-            return key, value
-    leaves = {key.rsplit(".", 1)[-1]: None for key in flat}
+def _why_none(leaf: str) -> str:
+    """The sentence for a value that is null."""
+    if leaf.startswith("time_to_train") and "failures" not in leaf:
+        return _("It has no value here: no --tokens were given.")
+    return _("It has no value here.")
+
+
+def _derived(
+    key: str, value: Any, unit: str | None, picked: Picked | None, values: Mapping[str, Any]
+) -> tuple[ExplanationEntry, ...]:
+    """The formula calls behind a number, or the arithmetic; nothing where there is neither."""
+    if picked is None:
+        return ()
+
+    def known(name: str) -> Any:
+        if name == "peak_flops_per_s":
+            return picked.cluster.gpu.peak_flops_per_s.get(picked.job.precision)
+        return next((values[full] for full in _full_names(values, name)), None)
+
+    if plain := arithmetic(key, value, unit, known):
+        return plain
+    ledger = Ledger()
+    evaluate(picked.job, picked.cluster, LayoutBatch.of([picked.layout]), catalog.constants(), ledger=ledger)
+    return Derivation(ledger, picked.layout).of(key)
+
+
+def _values(document: Mapping[str, Any], estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value of an answer by its full name: those of the layout first, then those of the whole."""
+    whole = {name: value for name, value in document.items() if name not in estimate and name != "schema"}
+    return dict(_flatten(estimate)) | dict(_flatten(whole))
+
+
+def _look_up(flat: Mapping[str, Any], what: str, path: Path) -> tuple[str, Any]:
+    """The full dotted key and the value of ``what``, given in full, by its last word or as the page prints it."""
+    for name in dict.fromkeys((what, _printed(what))):
+        if full := _full_names(flat, name):
+            return full[0], flat[full[0]]
+    leaves = dict.fromkeys(key.rsplit(".", 1)[-1] for key in flat)
     raise InputError(
         "MW-E421",
         _("the plan has no '{what}'.").format(what=what),
         where=str(path),
         nearest=did_you_mean(what, leaves),
     )
+
+
+def _full_names(flat: Mapping[str, Any], name: str) -> list[str]:
+    """The keys that ``name`` may mean, a term of the step before a class of memory before the rest."""
+    if name in flat:
+        return [name]
+    found = [key for key in flat if key.rsplit(".", 1)[-1] == name and ".facts." not in key]
+    return sorted(found, key=lambda key: (not key.startswith("breakdown_s."), not key.startswith("memory.by.")))
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -137,99 +214,8 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _flatten(value, f"{prefix}{name}.")
 
 
-def _roots(ledger: Ledger, key: str) -> list[Entry]:
-    """The formulas that a number came from: those named for it, else the step's."""
-    leaf = key.rsplit(".", 1)[-1]
-    for names in ((leaf,), _FORMULAS_OF.get(key, ())):
-        if named := [entry for name in names for entry in ledger.find(name)]:
-            return named[:_MOST_ROOTS]
-    if key.startswith("memory."):
-        # A sum over blocks and micro-batches in flight; no single formula holds it.
-        return []
-    return ledger.find("step_time_s")[:1]
-
-
-def _walk(entries: list[Entry]) -> list[Entry]:
-    found = []
-    for entry in entries:
-        found.append(entry)
-        found.extend(_walk(entry.children))
-    return found
-
-
-def _results(entry: Entry) -> tuple[Any, ...]:
-    return entry.result if isinstance(entry.result, tuple) else (entry.result,)
-
-
-class _Flow:
-    """The recorded calls as a tree of data: an argument that is another formula's result has that formula below it."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.sources = ledger.sources
-        self.order = {id(entry): place for place, entry in enumerate(_walk(ledger.roots))}
-        self.entries = _walk(ledger.roots)
-
-    def tree(self, entry: Entry, above: int = 0) -> ExplanationEntry:
-        """``entry`` with its arguments, each with what it came from, and the formulas it called itself."""
-        arguments = (
-            self._argument(name, value, entry, above)
-            for name, value in entry.arguments.items()
-            if not isinstance(value, Noun)
-        )
-        children = [argument for argument in arguments if argument is not None]
-        if above < _DEEPEST:
-            shown = {child.name for child in children}
-            children.extend(self.tree(child, above + 1) for child in entry.children if child.name not in shown)
-        return ExplanationEntry(
-            name=entry.name,
-            value=_plain(entry.result),
-            unit=entry.unit,
-            source=entry.source,
-            what=entry.what,
-            children=tuple(children),
-        )
-
-    def _argument(self, name: str, value: Any, user: Entry, above: int) -> ExplanationEntry | None:
-        if above < _DEEPEST and (maker := self._maker(value, user)) is not None:
-            return self.tree(maker, above + 1)
-        plain = _plain(value)
-        if plain is None:
-            return None
-        return ExplanationEntry(name=name, value=plain, source=self._source(name, plain))
-
-    def _source(self, name: str, value: Any) -> str | None:
-        """Where a value comes from; what was derived from a catalog value says so."""
-        if name not in self.sources:
-            return None
-        written, source = self.sources[name]
-        return source if written == value else _("from {value}: {source}").format(value=written, source=source)
-
-    def _maker(self, value: Any, user: Entry) -> Entry | None:
-        """The last formula before ``user`` whose result is ``value``; none for zeros, ones and single flags."""
-        if not isinstance(value, np.ndarray | float | np.floating) or np.isin(value, (0.0, 1.0)).all():
-            return None
-        for entry in reversed(self.entries[: self.order[id(user)]]):
-            if any(_same(result, value) for result in _results(entry)):
-                return entry
-        return None
-
-
-def _same(result: Any, value: Any) -> bool:
-    if result is value:
-        return True
-    if not isinstance(result, np.ndarray | float | np.floating):
-        return False
-    one, other = np.asarray(result, float).ravel(), np.asarray(value, float).ravel()
-    return one.shape == other.shape and bool(np.array_equal(one, other))
-
-
-def _plain(value: Any) -> Any:
-    """A number, a short list of numbers, or text; None for what has no short form."""
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, np.ndarray):
-        flat = value.ravel()
-        return flat[0].item() if flat.size == 1 else [item.item() for item in flat[:8]]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if isinstance(value, int | float | str | bool) else None
+def _short(value: Any) -> Any:
+    """A value as it is shown; of lists of whole layouts and the like only their number."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+        return _("{count} entries").format(count=len(value))
+    return value

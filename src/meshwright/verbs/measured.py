@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshwright import catalog
-from meshwright.errors import InputError, did_you_mean
+from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
+from meshwright.specs.limits import GPUS, LAYERS, LAYOUT, SEQUENCES, TOKENS_PER_SEQUENCE, WIDTH
 from meshwright.specs.model import DenseTransformer
 from meshwright.verbs.document import read_text
 
@@ -35,6 +36,13 @@ class MeasuredCase:
 #: The columns of ``vtrain_a100.csv``: measured iterations of Megatron-DeepSpeed (VIA-Research/vTrain, MIT licence).
 _VTRAIN_NUMBERS = ("n_gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq_len", "tp", "dp", "pp")
 _VTRAIN_COLUMNS = ("id", *_VTRAIN_NUMBERS, "step_time_s", "trust")
+#: What is larger is a slip, not a run.
+_LARGEST: Mapping[str, int] = LAYOUT | {
+    "n_gpus": GPUS,
+    "global_batch": SEQUENCES,
+    "seq_len": TOKENS_PER_SEQUENCE,
+    "layers": LAYERS,
+}
 #: Servers of these runs: 8 A100-80GB with 4 HDR InfiniBand adapters (the file's description).
 _VTRAIN_GPUS_PER_NODE = 8
 _VTRAIN_CLUSTER = "1x8 A100-80GB, 4x200Gb IB"
@@ -53,33 +61,51 @@ def vtrain(path: Path) -> list[MeasuredCase]:
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
-    lines = io.StringIO(read_text(path).lstrip("\ufeff"))
+    hint = _("The columns are {names}.").format(names=", ".join(columns))
+    lines = io.StringIO(read_text(path, if_empty=hint).lstrip("\ufeff"))
     reader = csv.DictReader(lines, skipinitialspace=True)
     present = list(reader.fieldnames or ())
     missing = [name for name in columns if name not in present]
     if missing:
         raise InputError(
             "MW-E431",
-            _("the column {name} is missing.").format(name=missing[0]),
+            _("missing columns: {names}.").format(names=", ".join(missing)),
             where=str(path),
-            nearest=did_you_mean(missing[0], present) if present else None,
+            nearest=_("The file has {names}.").format(names=_shown(present)) if present else None,
         )
-    # A short line has None in its last columns.
-    rows: list[Mapping[str, str]] = [{name: row[name] or "" for name in columns} for row in reader]
+    # A short line has None in its last columns; they are left out.
+    rows: list[Mapping[str, str]] = [{name: row[name] for name in columns if row[name] is not None} for row in reader]
     if not rows:
         raise InputError("MW-E431", _("the file holds no rows."), where=str(path))
     return rows
 
 
-def _vtrain_case(row: Mapping[str, str], node: Cluster) -> MeasuredCase:
-    name, trust = row["id"], row["trust"]
+def _shown(names: list[str], most: int = 12) -> str:
+    """The first names of a file, however wide it is."""
+    return ", ".join(name[:40] for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
+def _is_number(column: str, text: str) -> bool:
+    """Whether the text of a column is the kind of number that belongs there."""
     try:
-        measured_s = float(row["step_time_s"])
-        number = {column: int(row[column]) for column in _VTRAIN_NUMBERS}
-    except ValueError as error:
-        return MeasuredCase(name, trust, None, skipped_because=str(error))
+        float(text) if column == "step_time_s" else int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _vtrain_case(row: Mapping[str, str], node: Cluster) -> MeasuredCase:
+    name, trust = row.get("id", ""), row.get("trust", "")
+    if len(row) < len(_VTRAIN_COLUMNS):
+        return MeasuredCase(name, trust, None, skipped_because=_("the row is cut short"))
+    if odd := [column for column in ("step_time_s", *_VTRAIN_NUMBERS) if not _is_number(column, row[column])]:
+        return MeasuredCase(name, trust, None, skipped_because=_("{column} is not a number").format(column=odd[0]))
+    measured_s = float(row["step_time_s"])
+    number = {column: int(row[column]) for column in _VTRAIN_NUMBERS}
     if not 0 < measured_s < float("inf") or min(number.values()) < 1:
         return MeasuredCase(name, trust, None, skipped_because=_("a number is not positive"))
+    if any(value > _LARGEST.get(column, WIDTH) for column, value in number.items()):
+        return MeasuredCase(name, trust, measured_s, skipped_because=_("a number is too large"))
     n_gpus = number["n_gpus"]
     if n_gpus > _VTRAIN_GPUS_PER_NODE and n_gpus % _VTRAIN_GPUS_PER_NODE:
         return MeasuredCase(name, trust, measured_s, n_gpus, skipped_because=_("the GPUs do not fill their nodes"))

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from meshwright.costmodel import evaluate, rules
 from meshwright.costmodel.parameters import parameter_count
+from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.plan.change import Case
 from meshwright.plan.remedies import space_remedies
@@ -15,14 +18,13 @@ from meshwright.plan.search import Found, budget_bytes, search
 from meshwright.plan.sensitivity import runners_up, sensitivities
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import parse_layout
 from meshwright.specs.plan import Plan
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
 from meshwright.units import format_bytes, parse_quantity
 from meshwright.verbs.command import change_texts, command, layout_text
 from meshwright.verbs.document import check_writable, describe, render, write_whole
-from meshwright.verbs.resolve import Resolved, at_least_one, resolve
+from meshwright.verbs.resolve import Resolved, at_least_one, layout_values, nearest_batch, resolve
 from meshwright.verbs.timelines import write_timeline
 
 #: bf16 or fp16 weight, fp32 weight and Adam's two moments.
@@ -45,7 +47,8 @@ def plan(
     check_writable(request.out)
     check_writable(timeline)
     resolved = resolve(request)
-    fix = parse_layout(request.fix, where="--fix") if request.fix else {}
+    fix = layout_values(request.fix, where="--fix") if request.fix else {}
+    _require_batch_divides(resolved, fix)
     limit = None if request.max_memory is None else _max_memory(request.max_memory)
     found = search(
         resolved.job,
@@ -69,6 +72,20 @@ def _max_memory(text: str) -> float:
     limit = parse_quantity(text, "bytes", where="--max-memory")
     at_least_one(int(limit), "--max-memory")
     return limit
+
+
+def _require_batch_divides(resolved: Resolved, fix: dict[str, Any]) -> None:
+    """What is fixed must leave a batch that can be shared: no memory is needed to know that it does not."""
+    share = int(fix.get("dp", 1)) * int(fix.get("micro_batch", 1))
+    if resolved.job.global_batch % share:
+        raise InputError(
+            "MW-E407",
+            _("what is fixed breaks the rule {rule}: {text}.").format(
+                rule="batch_divides", text=_(rules()["batch_divides"])
+            ),
+            where="--fix",
+            nearest=_("Or take --global-batch {batch}.").format(batch=nearest_batch(resolved.job.global_batch, share)),
+        )
 
 
 def _plan(request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str, Any], limit: float | None) -> Plan:
@@ -106,6 +123,7 @@ def _plan(request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str,
         needs=needs(resolved, layouts[0] if layouts else None),
         remedies=remedies,
         nearest=None if feasible else _nearest(resolved, found, limit),
+        tight_faster=_tight_faster(resolved, found),
         next_command=next_command,
         elapsed_s=found.elapsed_s,
         first_incumbent_s=found.first_incumbent_s,
@@ -119,6 +137,14 @@ def _rows(resolved: Resolved, found: Found, rows: Any) -> tuple[Estimate, ...]:
     batch = found.space.at(rows)
     estimates = evaluate(resolved.job, resolved.cluster, batch, resolved.constants)
     return tuple(estimates.row(i, batch.row(i)) for i in range(len(batch)))
+
+
+def _tight_faster(resolved: Resolved, found: Found) -> Estimate | None:
+    if found.tight_row is None:
+        return None
+    estimate = _rows(resolved, found, np.array([found.tight_row]))[0]
+    # Under --max-memory a layout may be tight for the limit and still have room on the GPU.
+    return estimate if estimate.memory.fits == "tight" else None
 
 
 def training_time_s(job: TrainingJob, estimate: Estimate) -> tuple[float | None, tuple[float, float] | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright import catalog
+from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.ingest.model_file import read_model
@@ -13,7 +14,8 @@ from meshwright.plan.change import Case, apply, parse_change
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster, Gpu
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import Layout
+from meshwright.specs.layout import Layout, parse_layout
+from meshwright.specs.limits import SEQUENCES, TOKENS_PER_SEQUENCE, at_most, shortened
 from meshwright.specs.model import ModelSpec
 from meshwright.specs.plan import Assumed, Change
 from meshwright.specs.request import JobRequest
@@ -67,7 +69,7 @@ def resolve(request: JobRequest) -> Resolved:
     fields["gradient_accumulation_fusion"] = _accumulation_fusion(fields["attention"], assumed)
     case = Case(TrainingJob(**fields), cluster, Layout())
     for text in request.set:
-        change = parse_change(text)
+        change = settable(text)
         if change.path.startswith("layout."):
             raise InputError(
                 "MW-E151",
@@ -78,6 +80,38 @@ def resolve(request: JobRequest) -> Resolved:
         case = apply(change, case)
         assumed = still_assumed(assumed, change)
     return Resolved(case.job, case.cluster, constants(), assumed)
+
+
+def settable(text: str) -> Change:
+    """``parse_change`` without the model: everything else was resolved for it. Raises InputError MW-E151."""
+    change = parse_change(text)
+    if change.path == "job.model" or change.path.startswith("job.model."):
+        raise InputError(
+            "MW-E151",
+            _("the model cannot be changed by --set."),
+            where=f"--set {change.path}",
+            nearest=_("Name another MODEL, or describe one in a TOML file."),
+        )
+    return change
+
+
+def layout_values(text: str, *, where: str = "--layout") -> dict[str, Any]:
+    """``parse_layout`` with the schedules that there are. Raises InputError MW-E132 for another one."""
+    values = parse_layout(text, where=where)
+    known = sorted(schedules())
+    if (schedule := values.get("schedule", known[0])) not in known:
+        raise InputError(
+            "MW-E132",
+            _("'{value}' is not a {key}.").format(value=schedule, key="schedule"),
+            where=f"{where} schedule",
+            nearest=did_you_mean(schedule, known),
+        )
+    return values
+
+
+def nearest_batch(global_batch: int, share: int) -> int:
+    """The multiple of ``share`` (dp x micro_batch sequences) that is nearest to ``global_batch``; at least one."""
+    return share * max(1, round(global_batch / share))
 
 
 def still_assumed(assumed: dict[str, Assumed], change: Change) -> dict[str, Assumed]:
@@ -122,7 +156,7 @@ def at_least_one(value: int, where: str) -> int:
     if value < 1:
         raise InputError(
             "MW-E403",
-            _("{value} must be one or more.").format(value=value),
+            _("{value} must be one or more.").format(value=shortened(value)),
             where=where,
             nearest=_("The least is {least}.").format(least=1),
         )
@@ -131,7 +165,7 @@ def at_least_one(value: int, where: str) -> int:
 
 def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed]) -> int:
     if request.seq_len is not None:
-        return at_least_one(request.seq_len, "--seq-len")
+        return at_most(at_least_one(request.seq_len, "--seq-len"), TOKENS_PER_SEQUENCE, "--seq-len")
     value = min(model.max_position_embeddings, DEFAULT_LONGEST_SEQUENCE)
     if value == model.max_position_embeddings:
         why = _("the longest of {model}").format(model=model.name)
@@ -147,7 +181,7 @@ def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed])
 
 def _global_batch(request: JobRequest, cluster: Cluster, seq_len: int, assumed: dict[str, Assumed]) -> int:
     if request.global_batch is not None:
-        return at_least_one(request.global_batch, "--global-batch")
+        return at_most(at_least_one(request.global_batch, "--global-batch"), SEQUENCES, "--global-batch")
     value = default_global_batch(cluster.n_gpus, seq_len)
     assumed["global_batch"] = Assumed(
         name="global_batch",

@@ -25,14 +25,14 @@ NAME = "interleaved"
 
 def legal(pp: Ints, vpp: Ints, n_micro_batches: Ints) -> npt.NDArray[np.bool_]:
     """Two chunks or more on two ranks or more, and whole groups of pp micro-batches (arXiv 2104.04473, 2.2.2)."""
-    ranks, chunks, micro_batches = np.maximum(pp, 1), np.asarray(vpp), np.asarray(n_micro_batches)
+    ranks, chunks, micro_batches = np.maximum(pp, 1), np.asarray(vpp), np.asarray(n_micro_batches, np.int64)
     return np.asarray((np.asarray(pp) >= 2) & (chunks >= 2) & (micro_batches >= 1) & (micro_batches % ranks == 0))
 
 
 def _warm_up(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:
     ranks = np.asarray(pp, np.int64)
     warm = 2 * (ranks - 1 - rank) + (np.asarray(vpp) - 1) * ranks
-    return np.asarray(np.minimum(warm, np.asarray(n_micro_batches) * vpp))
+    return np.asarray(np.minimum(warm, np.asarray(n_micro_batches, np.int64) * vpp))
 
 
 def in_flight(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:

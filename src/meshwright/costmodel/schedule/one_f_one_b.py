@@ -28,7 +28,7 @@ NAME = "1f1b"
 
 def legal(pp: Ints, vpp: Ints, n_micro_batches: Ints) -> npt.NDArray[np.bool_]:
     """One chunk a rank and at least one micro-batch; fewer micro-batches than ranks are slow but run."""
-    return np.asarray((np.asarray(pp) >= 1) & (np.asarray(vpp) == 1) & (np.asarray(n_micro_batches) >= 1))
+    return np.asarray((np.asarray(pp) >= 1) & (np.asarray(vpp) == 1) & (np.asarray(n_micro_batches, np.int64) >= 1))
 
 
 def in_flight(pp: Ints, vpp: Ints, n_micro_batches: Ints, rank: Ints) -> npt.NDArray[np.int64]:
