@@ -213,6 +213,16 @@ def test_a_gpu_and_a_node(tmp_path: Path) -> None:
     assert ours["memory"]["capacity_bytes"] < 0.6 * known["memory"]["capacity_bytes"]
 
 
+def test_a_gpu_alone_is_planned_on(tmp_path: Path) -> None:
+    path = put(tmp_path, "catalog/gpu/dropped.toml")
+    rest = ("--global-batch", "64", "--seq-len", "2048", "--fix", "tp=8,pp=1")
+    plan = mw("plan", "llama-7b", "--cluster", "2x8 Dropped-40G, 4x400Gb IB", *rest, path=path)
+    assert plan["feasible"]
+    assert plan["cluster"]["nics_per_node"] == 4
+    assert {"scale_up", "host_memory_bytes", "cpu_vendor"} <= plan["assumed"].keys()
+    assert plan["assumed"]["scale_up"]["step_time_ratio"] > 1.0
+
+
 def test_a_model_of_a_new_kind_of_block(tmp_path: Path) -> None:
     path = put(tmp_path, "catalog/model/dropped.toml", "costmodel/block/dropped_mixer.py")
     assert "Dropped-1B" in {row["name"] for row in mw("catalog", "model", path=path)["rows"]}

@@ -33,7 +33,9 @@ def _verb(name: str) -> Any:
         return function
     request_type = getattr(importlib.import_module("meshwright.specs.request"), _REQUESTS[name])
 
-    def with_fields(request: Any = None, /, **fields: Any) -> Any:
+    def with_fields(request: Any = None, /, *others: Any, **fields: Any) -> Any:
+        if others:
+            raise _one_positional(name, others[0])
         if isinstance(request, request_type):
             return function(request, **fields)
         beside = {key: fields.pop(key) for key in _BESIDE[name] if key in fields}
@@ -43,6 +45,19 @@ def _verb(name: str) -> Any:
 
     with_fields.__name__, with_fields.__doc__ = name, function.__doc__
     return with_fields
+
+
+def _one_positional(name: str, other: Any) -> Exception:
+    """The error (MW-E101) for a second argument without a keyword; a text is most likely the cluster."""
+    from meshwright.errors import InputError  # noqa: PLC0415 - `import meshwright` stays light
+    from meshwright.i18n import _  # noqa: PLC0415
+
+    return InputError(
+        "MW-E101",
+        _("only the model may stand without a keyword."),
+        where=f"meshwright.{name}",
+        nearest=_("Write it like '{example}'.").format(example=f"cluster={other!r}"),
+    )
 
 
 def _request(name: str, request_type: Any, fields: dict[str, Any]) -> Any:

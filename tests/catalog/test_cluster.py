@@ -45,6 +45,8 @@ GPUS = st.sampled_from(["H100", "A100-80GB", "a100 40gb", "V100-32GB", "B200", "
         ("1 node of DGX H100", (1, 8, "H100-80GB-SXM", 8, "IB-NDR")),
         ("64 A100-80GB on 16 nodes", (16, 4, "A100-80GB-SXM", 4, "IB-HDR")),
         ("8x4090", (1, 8, "RTX-4090", 1, "Ethernet-25")),
+        ("8x4090 GPUs", (1, 8, "RTX-4090", 1, "Ethernet-25")),
+        ("16 4090 GPUs on 2 nodes", (2, 8, "RTX-4090", 1, "Ethernet-25")),
         ("2x8 4090", (2, 8, "RTX-4090", 1, "Ethernet-25")),
         ("8 nodes of jean-zay-a100", (8, 8, "A100-80GB-SXM", 4, "OPA-100")),
     ],
@@ -278,3 +280,129 @@ def test_a_wrong_cluster_file(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         catalog.cluster(str(path))
     assert said in str(caught.value)
+
+
+X900 = """
+name = "X900"
+source = "test"
+label = "inferred"
+vendor = "Nobody"
+architecture = "ampere"
+compute_capability = 80
+memory_bytes = "80 GiB"
+memory_bytes_per_s = "2039 GB/s"
+sm_count = 108
+l2_bytes = "40 MiB"
+boost_clock_hz = "1410 MHz"
+scale_up_bytes_per_s = "300 GB/s"
+pcie_bytes_per_s = "31.5 GB/s"
+tdp_w = "400 W"
+year = 2026
+[peak_flops_per_s]
+bf16 = "312 TFLOP/s"
+[sources]
+test = "made up for a test"
+"""
+
+
+@pytest.fixture
+def x900(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GPU of one's own that no node is the usual one for, and whose name begins with an x."""
+    folder = tmp_path / "mine" / "catalog" / "gpu"
+    folder.mkdir(parents=True)
+    (folder / "X900.toml").write_text(X900)
+    monkeypatch.setenv("MESHWRIGHT_PATH", str(tmp_path / "mine"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("8 X900", (1, 8)),
+        ("8X900", (1, 8)),
+        ("8xX900", (1, 8)),
+        ("8 x X900", (1, 8)),
+        ("4 x900 GPUs", (1, 4)),
+        ("X900x8", None),
+        ("2x8 X900, 4x400Gb IB", (2, 8)),
+        ("2x8xX900, 4x400Gb IB", (2, 8)),
+        ("2x8 x X900, 4x400Gb IB", (2, 8)),
+        ("2 nodes of 8 X900, 4x400Gb IB", (2, 8)),
+        ("16 X900 on 2 nodes, 4x400Gb IB", (2, 8)),
+        ("16 X900, 4x400Gb IB", (2, 8)),
+    ],
+)
+def test_a_name_may_begin_with_an_x(x900: Path, text: str, want: tuple[int, int] | None) -> None:
+    found = attempt(text)
+    if want is None:
+        assert isinstance(found, InputError)
+        assert "8xX900" in str(found.nearest)
+        return
+    assert isinstance(found, Cluster), found
+    assert (found.gpu.name, found.n_nodes, found.gpus_per_node) == ("X900", *want)
+
+
+def test_a_gpu_without_a_usual_node_gets_one_that_is_reported(x900: Path) -> None:
+    cluster, assumed = catalog.cluster("2x8 X900, 4x400Gb IB")
+    assert (cluster.scale_up, cluster.cpu_vendor) == ("nvswitch", "other")
+    assert (cluster.nic.name, cluster.nics_per_node) == ("IB-NDR", 4)
+    assert cluster.host_memory_bytes == 3 * 8 * 80 * 2**30
+    assert [each.name for each in assumed] == ["scale_up", "host_memory_bytes", "cpu_vendor", "oversubscription"]
+    cluster, assumed = catalog.cluster("2x4 X900, 400Gb IB, 2:1")
+    assert (cluster.scale_up, cluster.nics_per_node) == ("pcie", 4)
+    assert [each.name for each in assumed] == ["scale_up", "host_memory_bytes", "cpu_vendor", "fabric"]
+    _, assumed = catalog.cluster("16 X900, 4x400Gb IB")
+    assert assumed[0].name == "node"
+    with pytest.raises(InputError, match=r"adapters.*8x400Gb IB") as caught:
+        catalog.cluster("2x8 X900")
+    assert caught.value.code == "MW-E210"
+
+
+def test_a_file_that_says_everything_needs_no_usual_node(x900: Path) -> None:
+    path = x900 / "mine.toml"
+    rest = 'scale_up = "nvlink-mesh"\nhost_memory_bytes = "1 TB"\ncpu_vendor = "amd"\noversubscription = 1.0\n'
+    path.write_text(f'gpu = "X900"\nn_nodes = 2\ngpus_per_node = 4\nnic = "400Gb IB"\nnics_per_node = 2\n{rest}')
+    cluster, assumed = catalog.cluster(str(path))
+    assert assumed == ()
+    assert (cluster.n_gpus, cluster.scale_up, cluster.nics_per_node, cluster.host_memory_bytes) == (
+        8,
+        "nvlink-mesh",
+        2,
+        1e12,
+    )
+    path.write_text('gpu = "X900"\nn_nodes = 2\nnic = "400Gb IB"\n')
+    _, assumed = catalog.cluster(str(path))
+    assert {each.name for each in assumed} == {
+        "node",
+        "scale_up",
+        "host_memory_bytes",
+        "cpu_vendor",
+        "fabric",
+        "oversubscription",
+    }
+    path.write_text('gpu = "X900"\nn_nodes = 2\n')
+    with pytest.raises(InputError, match="nic = "):
+        catalog.cluster(str(path))
+
+
+def test_a_directory_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").mkdir()
+    for text in (str(tmp_path), str(tmp_path / "d.toml")):
+        with pytest.raises(InputError, match="is a directory") as caught:
+            catalog.cluster(text)
+        assert caught.value.code == "MW-E216"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("30 GPUs on 4 nodes", "30 A100-80GB on 4 nodes"),
+        ("4x8 GPUs", "4x8 A100-80GB"),
+        ("4 nodes of 8 GPUs", "4 nodes of 8 A100-80GB"),
+        ("64 gpus", "64 A100-80GB"),
+    ],
+)
+def test_a_count_without_a_name_is_told_so(text: str, form: str) -> None:
+    with pytest.raises(InputError, match="name is missing") as caught:
+        catalog.cluster(text)
+    assert form in str(caught.value.nearest)

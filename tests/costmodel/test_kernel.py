@@ -8,7 +8,9 @@ import pytest
 from meshwright import catalog
 from meshwright.costmodel.kernel import (
     KernelConstants,
+    accumulation_time_s,
     attention_time_s,
+    fused_wgrad_time_s,
     gemm_efficiency_ratio,
     gemm_time_s,
     memory_time_s,
@@ -39,3 +41,15 @@ def test_a100_reaches_the_measured_gemm_ceiling_but_not_more() -> None:
     time = gemm_time_s(np.array([1024.0]), np.array([10240.0]), np.array([5120.0]), np.ones(1), 2, c)
     achieved = 2 * 1024 * 10240 * 5120 / time[0]
     assert 0.65 * 271.2e12 < achieved < 271.2e12
+
+
+def test_fusing_the_accumulation_is_never_dearer_than_a_pass_of_its_own() -> None:
+    job = TrainingJob(model=catalog.model("gpt2"), seq_len=512, global_batch=8)
+    c = KernelConstants.of(catalog.gpu("A100-80GB"), job, catalog.constants())
+    tokens, width = np.meshgrid(np.geomspace(16, 65536, 13), np.geomspace(64, 16384, 9))
+    wgrad = gemm_time_s(width, width, tokens, np.ones_like(tokens), 2, c)
+    own_pass = accumulation_time_s(width**2, job, c)
+    fused = fused_wgrad_time_s(wgrad, own_pass, c)
+    assert (fused <= c.wgrad_ratio * wgrad + own_pass + 1e-15).all()
+    assert (fused >= wgrad).all()
+    assert (fused <= max(c.fused_wgrad_ratio, c.wgrad_ratio) * wgrad + 1e-15).all()

@@ -186,3 +186,52 @@ def test_ambiguous_names_show_every_meaning() -> None:
 @pytest.mark.parametrize("word", [*PRINTED, *WORDS, "MFU", "Tight"])
 def test_printed_words_are_explained(word: str) -> None:
     assert explain(word).sentence
+
+
+def test_a_count_of_rejected_layouts_has_the_sentence_of_its_rule(small_plan: tuple[Plan, Path]) -> None:
+    found, path = small_plan
+    assert found.rejected
+    for rule, count in found.rejected.items():
+        explained = explain(str(path), f"rejected.{rule}")
+        assert explained.value == count
+        if rule != "memory":
+            assert explained.sentence.startswith(rules()[rule])
+    assert "do not fit the memory" in explain("rejected.memory").sentence
+
+
+def test_free_memory_is_what_the_page_prints(small_plan: tuple[Plan, Path]) -> None:
+    memory = small_plan[0].layouts[0].memory
+    found = explain(str(small_plan[1]), "free")
+    assert found.value == memory.capacity_bytes - memory.peak_reserved_bytes
+    assert found.unit == "bytes"
+    assert [child.value for child in found.entries[0].children] == [memory.capacity_bytes, memory.peak_reserved_bytes]
+
+
+def test_paths_into_lists_are_followed(small_plan: tuple[Plan, Path]) -> None:
+    found, path = small_plan
+    for what, want in (
+        ("layouts.1.step_time_s", found.layouts[1].step_time_s),
+        ("pareto.0.step_time_s", found.pareto[0].step_time_s),
+    ):
+        explained = explain(str(path), what)
+        assert (explained.what, explained.value) == (what, pytest.approx(want))
+        # The formulas are those of that very layout.
+        assert explained.entries[0].value == pytest.approx(want)
+    runner = explain(str(path), "runners_up.0.slower_ratio")
+    assert runner.value == pytest.approx(found.runners_up[0].slower_ratio)
+    assert runner.sentence.startswith("Step time of a runner-up")
+    for what in ("runners_up.999.slower_ratio", "runners_up.0.slow"):
+        with pytest.raises(InputError) as caught:
+            explain(str(path), what)
+        assert caught.value.code == "MW-E421"
+
+
+def test_parts_dropped_in_are_explained_by_their_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, attribute in (("schedule", "NAME"), ("block", "KIND"), ("collective", "NAME")):
+        folder = tmp_path / "costmodel" / kind
+        folder.mkdir(parents=True)
+        (folder / "mine.py").write_text(f'"""The {kind} of a test.\n\nMore."""\n{attribute} = "my_{kind}"\n')
+    monkeypatch.setenv("MESHWRIGHT_PATH", str(tmp_path))
+    for kind in ("schedule", "block", "collective"):
+        found = explain(f"my_{kind}")
+        assert (found.sentence, found.kind) == (f"The {kind} of a test.", KINDS[kind])

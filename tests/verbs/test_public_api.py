@@ -68,3 +68,34 @@ def test_wrong_keywords_are_our_own_errors() -> None:
         meshwright.estimate("gpt2", cluster="8xA100-80GB", global_batch="many")
     assert caught.value.code == "MW-E103"
     assert "http" not in str(caught.value)
+
+
+def test_a_second_positional_is_answered_with_its_keyword() -> None:
+    with pytest.raises(InputError, match="cluster='8xH100'") as caught:
+        meshwright.plan("llama-2-7b", "8xH100")
+    assert caught.value.code == "MW-E101"
+
+
+def test_truth_values_are_no_counts() -> None:
+    for key in ("global_batch", "seq_len"):
+        with pytest.raises(InputError, match=key) as caught:
+            meshwright.estimate("gpt2", cluster="8xH100", layout="tp=1", **{key: True})
+        assert caught.value.code == "MW-E103"
+    with pytest.raises(InputError, match="top"):
+        meshwright.plan("gpt2", cluster="8xH100", top=True)
+
+
+def test_a_path_may_stand_for_a_model_and_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('gpu = "A100-80GB"\nn_nodes = 1\n')
+    fields = {"global_batch": 16, "layout": "tp=2,pp=2"}
+    assert meshwright.estimate("gpt2", cluster=path, **fields) == meshwright.estimate(
+        "gpt2", cluster=str(path), **fields
+    )
+    assert EstimateRequest(model=Path("config.json")).model == "config.json"  # type: ignore[arg-type]
+
+
+def test_nothing_to_explain_is_an_input_error() -> None:
+    with pytest.raises(InputError) as caught:
+        meshwright.explain(None)
+    assert caught.value.code == "MW-E420"

@@ -162,3 +162,27 @@ def test_an_empty_file_is_told_the_columns(tmp_path: Path) -> None:
         validate("vtrain", path)
     assert "step_time_s" in str(caught.value.nearest)
     assert "mw plan" not in str(caught.value.nearest)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("b,8,64,2,wide,16,24,1024,2,2,2,1.5,A", "row 1 (b), column hidden: hidden is not a number"),
+        ("b,8,64,2,2048,0,24,1024,2,2,2,1.5,A", "row 1 (b), column heads: a number is not positive"),
+        ("b,8,64,2,2048,16,24,99999999999,2,2,2,1.5,A", "row 1 (b), column seq_len: a number is too large"),
+        ("b,8", "row 1 (b), column global_batch: the row is cut short"),
+    ],
+)
+def test_a_file_without_a_readable_row_is_refused_with_the_first(tmp_path: Path, row: str, says: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{HEADER}{row}\nc,8,64,2,2048,16,24,1024,2,2,2,fast,A\n")
+    with pytest.raises(InputError) as caught:
+        validate("vtrain", path)
+    assert caught.value.code == "MW-E431"
+    assert says in caught.value.message
+
+
+def test_no_file_is_an_input_error() -> None:
+    with pytest.raises(InputError) as caught:
+        validate("vtrain", None)  # type: ignore[arg-type]
+    assert caught.value.code == "MW-E410"

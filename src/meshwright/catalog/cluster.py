@@ -7,6 +7,9 @@ p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``local`` (the CPU cores of this machin
 File (``.toml``): ``n_nodes``, and ``node`` (a catalog name) or ``gpu`` with ``gpus_per_node``; optionally ``nic`` (a
 catalog name or ``"200 Gb/s RoCE"``), ``nics_per_node``, ``scale_up``, ``host_memory_bytes`` (``"1 TiB"``),
 ``cpu_vendor``, ``oversubscription`` (2.0 for 2:1).
+
+A GPU that no node of the catalog is the usual one for (one of your own) gets a node made up around it, each value
+of which is reported as assumed; over several nodes the adapters have to be said.
 """
 
 from __future__ import annotations
@@ -46,6 +49,11 @@ _FILE_KEYS = (
 _FILE_COUNTS: tuple[str, ...] = ("n_nodes", "gpus_per_node", "nics_per_node")
 #: What the usual node of a GPU answers where a file does not.
 _FROM_NODE = ("gpus_per_node", "scale_up", "nic", "nics_per_node", "host_memory_bytes", "cpu_vendor")
+#: The node that is made up around a GPU without a usual one; its host memory is three times that of its GPUs, as in
+#: NVIDIA's DGX A100 and DGX H100 (2 TB to 640 GB, their data sheets).
+_MADE_UP_GPUS = 8
+_MADE_UP_NIC = "IB-NDR"
+_HOST_OVER_GPU_MEMORY = 3.0
 _THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
 
 
@@ -64,24 +72,35 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
         raise not_understood(said, where)
     if loader.fold(machines_text) == "local" and not fabric_parts:
         return _local(said)
-    machines = parse_machines(machines_text, where)
+    try:
+        machines = parse_machines(machines_text, where)
+    except InputError:
+        # Only where the text means nothing: a directory may be called 8xH100.
+        if _is_directory(said):
+            raise _directory(said, where) from None
+        raise
     return _assembled(said, machines, [part for part in fabric_parts if part], where)
 
 
 def _assembled(
-    text: str, machines: Machines, fabric_parts: list[str], where: str
+    text: str, machines: Machines, fabric_parts: list[str], where: str, *, nic_follows: bool = False
 ) -> tuple[Cluster, tuple[Assumed, ...]]:
+    """The cluster of the machines and the fabric said; ``nic_follows``: the adapter is said elsewhere."""
     named = machines.named
+    usual: Node | None
     if named.is_node:
-        node = cast("Node", loader.build(named.written))
+        node = usual = cast("Node", loader.build(named.written))
         gpu = cast("Gpu", loader.entry("gpu", node.gpu, where=where))
     else:
-        node = _usual_node(named.written, where)
         gpu = cast("Gpu", loader.build(named.written))
+        usual = _usual_node(named.written)
+        node = usual or _made_up(gpu, machines)
     n_nodes, gpus_per_node = _shape(machines, node, where)
     usual_nic = cast("Nic", loader.entry("nic", node.nic, where=where))
     usual_nics = min(NICS_PER_NODE, max(1, round(node.nics_per_node * gpus_per_node / node.gpus_per_node)))
-    fabric = parse_fabric(fabric_parts, usual_nic, where)
+    fabric = parse_fabric(fabric_parts, usual_nic if usual is not None else None, where)
+    if usual is None and n_nodes > 1 and fabric.nic is None and not nic_follows:
+        raise _no_adapters(text, gpu, where)
     built = Cluster(
         text=text,
         gpu=gpu,
@@ -95,7 +114,35 @@ def _assembled(
         cpu_vendor=node.cpu_vendor,
         oversubscription=fabric.oversubscription or 1.0,
     )
+    if usual is None:
+        return built, tuple(_assumptions_of_made_up(built, machines, fabric))
     return built, tuple(_assumptions(built, machines, fabric))
+
+
+def _made_up(gpu: Gpu, machines: Machines) -> Node:
+    """A node around a GPU that has no usual one; ``_assumptions_of_made_up`` says what of it nobody gave."""
+    count = machines.gpus_per_node or min(_MADE_UP_GPUS, machines.n_gpus or _MADE_UP_GPUS)
+    return Node(
+        name=f"{gpu.name} node",
+        gpu=gpu.name,
+        gpus_per_node=count,
+        scale_up="nvswitch" if gpu.scale_up_bytes_per_s > 0 and count == _MADE_UP_GPUS else "pcie",
+        nic=_MADE_UP_NIC,
+        nics_per_node=count,
+        host_memory_bytes=_HOST_OVER_GPU_MEMORY * gpu.memory_bytes * count,
+        cpu_vendor="other",
+    )
+
+
+def _no_adapters(text: str, gpu: Gpu, where: str) -> InputError:
+    return InputError(
+        "MW-E210",
+        _("no node of the catalog is the usual one for {gpu}, and no adapters were said.").format(gpu=gpu.name),
+        where=where,
+        nearest=_('Write nic = "{nic}" in it.').format(nic="400Gb IB")
+        if _is_file(text)
+        else _("Write it like '{example}'.").format(example=f"{text}, 8x400Gb IB"),
+    )
 
 
 def _shape(machines: Machines, node: Node, where: str) -> tuple[int, int]:
@@ -140,32 +187,59 @@ def _assumptions(built: Cluster, machines: Machines, fabric: Fabric) -> list[Ass
         found.append(Assumed(name="node", value=value, why=_("the usual node of this GPU; none was named")))
     if built.n_nodes == 1:
         return found
-    if fabric.nics_per_node is None and (not named.is_node or fabric.nic is not None):
-        other = built.nics_per_node // 2 if built.nics_per_node > 1 else 2
-        found.append(
-            Assumed(
-                name="fabric",
-                value=f"{built.nics_per_node}x {built.nic.name}",
-                why=_("the usual adapters of this node; none were named")
-                if fabric.nic is None
-                else _("the usual number of adapters of this node; none was said"),
-                alternative=Change(path="cluster.nics_per_node", value=other),
-            )
+    return [*found, *_assumptions_of_fabric(built, machines, fabric)]
+
+
+def _assumptions_of_made_up(built: Cluster, machines: Machines, fabric: Fabric) -> Iterator[Assumed]:
+    """What was assumed around a GPU without a usual node: each value of the node that nobody said."""
+    unknown = _("no node of the catalog is the usual one for this GPU")
+    if machines.gpus_per_node is None and built.n_nodes > 1:
+        yield Assumed(name="node", value=_("{count} GPUs a node").format(count=built.gpus_per_node), why=unknown)
+    if built.gpus_per_node > 1:
+        other = "pcie" if built.scale_up == "nvswitch" else "nvswitch"
+        useful = built.gpu.scale_up_bytes_per_s > 0
+        change = Change(path="cluster.scale_up", value=other) if useful else None
+        yield Assumed(name="scale_up", value=built.scale_up, why=unknown, alternative=change)
+    host = format_bytes(built.host_memory_bytes)
+    yield Assumed(name="host_memory_bytes", value=host, why=_("three times the memory of the node's GPUs"))
+    yield Assumed(name="cpu_vendor", value=built.cpu_vendor, why=unknown)
+    if fabric.nics_per_node is None:
+        yield _assumed_fabric(built, _("one adapter a GPU; {reason}").format(reason=unknown))
+    if built.n_nodes > 1 and fabric.oversubscription is None:
+        yield _full_bisection()
+
+
+def _assumptions_of_fabric(built: Cluster, machines: Machines, fabric: Fabric) -> Iterator[Assumed]:
+    """What was assumed between several nodes of the catalog."""
+    if fabric.nics_per_node is None and (not machines.named.is_node or fabric.nic is not None):
+        yield _assumed_fabric(
+            built,
+            _("the usual adapters of this node; none were named")
+            if fabric.nic is None
+            else _("the usual number of adapters of this node; none was said"),
         )
     if fabric.oversubscription is None:
-        found.append(
-            Assumed(
-                name="oversubscription",
-                value=1.0,
-                why=_("a full-bisection fabric, as nothing else was said"),
-                alternative=Change(path="cluster.oversubscription", value=2.0),
-            )
-        )
-    return found
+        yield _full_bisection()
 
 
-def _usual_node(gpu: loader.Written, where: str) -> Node:
-    """The node whose file lists this GPU under ``usual_for``; a later directory overrides an earlier one."""
+def _assumed_fabric(built: Cluster, why: str) -> Assumed:
+    other = built.nics_per_node // 2 if built.nics_per_node > 1 else 2
+    # Between the GPUs of one node no adapter matters.
+    change = Change(path="cluster.nics_per_node", value=other) if built.n_nodes > 1 else None
+    return Assumed(name="fabric", value=f"{built.nics_per_node}x {built.nic.name}", why=why, alternative=change)
+
+
+def _full_bisection() -> Assumed:
+    return Assumed(
+        name="oversubscription",
+        value=1.0,
+        why=_("a full-bisection fabric, as nothing else was said"),
+        alternative=Change(path="cluster.oversubscription", value=2.0),
+    )
+
+
+def _usual_node(gpu: loader.Written) -> Node | None:
+    """The node whose file lists this GPU under ``usual_for``, or None; a later directory overrides an earlier one."""
     folded = loader.fold(gpu.name)
     usual = next(
         (
@@ -175,16 +249,7 @@ def _usual_node(gpu: loader.Written, where: str) -> Node:
         ),
         None,
     )
-    if usual is None:
-        raise InputError(
-            "MW-E210",
-            _("no node of the catalog is the usual one for {gpu}.").format(gpu=gpu.name),
-            where=where,
-            nearest=_("Name a node ({nodes}), or describe the cluster in a TOML file.").format(
-                nodes=", ".join(loader.names("node")[:6])
-            ),
-        )
-    return cast("Node", loader.build(usual))
+    return None if usual is None else cast("Node", loader.build(usual))
 
 
 def _local(text: str) -> tuple[Cluster, tuple[Assumed, ...]]:
@@ -223,6 +288,23 @@ def _is_file(text: str) -> bool:
     return text.casefold().endswith(".toml")
 
 
+def _is_directory(text: str) -> bool:
+    try:
+        return Path(text).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):
+        # Too long for the file system, a NUL, or the home of a user that there is not.
+        return False
+
+
+def _directory(text: str, where: str) -> InputError:
+    return InputError(
+        "MW-E216",
+        _("'{path}' is a directory.").format(path=text),
+        where=where,
+        nearest=_("Known forms: {examples}.").format(examples=f"{EXAMPLES}, cluster.toml"),
+    )
+
+
 def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
     try:
         found = path.is_file()
@@ -232,6 +314,8 @@ def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
         # A name too long for the file system, or with a NUL in it, is no path.
         found = False
     if not found:
+        if _is_directory(str(path)):
+            raise _directory(str(path), where)
         raise InputError(
             "MW-E216",
             _("there is no file '{path}'.").format(path=path),
@@ -253,8 +337,10 @@ def _from_file(path: Path, where: str) -> tuple[Cluster, tuple[Assumed, ...]]:
         raise loader.unknown(named_key, called, f"{place}: {named_key}")
     counts: dict[str, int] = {key: _count(data[key], f"{place}: {key}") for key in _FILE_COUNTS if key in data}
     machines = Machines(Named(written, called), n_nodes=counts["n_nodes"], gpus_per_node=counts.get("gpus_per_node"))
-    built, assumed = _assembled(str(path), machines, [], place)
+    built, assumed = _assembled(str(path), machines, [], place, nic_follows="nic" in data)
     whole = _with_file(built, data, counts, place)
+    if named_key == "gpu" and _usual_node(written) is None:
+        return whole, tuple(_still_made_up(assumed, data, whole))
     return whole, tuple(_still_assumed(assumed, data, whole))
 
 
@@ -291,6 +377,16 @@ def _still_assumed(assumed: tuple[Assumed, ...], data: dict[str, Any], built: Cl
             why = _("the usual number of adapters of this node; none was said") if "nic" in data else each.why
             yield each.model_copy(update={"value": f"{built.nics_per_node}x {built.nic.name}", "why": why})
         elif each.name not in data and each.name != "fabric":
+            yield each
+
+
+def _still_made_up(assumed: tuple[Assumed, ...], data: dict[str, Any], built: Cluster) -> Iterator[Assumed]:
+    """Of what was made up around a GPU, that which the file does not say."""
+    for each in assumed:
+        if each.name == "fabric":
+            if "nics_per_node" not in data:
+                yield _assumed_fabric(built, each.why)
+        elif each.name not in data:
             yield each
 
 

@@ -11,12 +11,17 @@ from meshwright.i18n import _
 from meshwright.specs.limits import GPUS, at_most
 
 EXAMPLES = "8xH100, 256x8 A100-80GB, 16 nodes of p5.48xlarge, local"
-_NODES_OF = re.compile(r"^(\d+)\s*(?:x\s*)?nodes?\s+(?:of\s+|x\s*)?(.+)$", re.IGNORECASE)
-_COUNTED = re.compile(r"^(\d+)(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
-_GRID = re.compile(r"^(\d+)\s*x\s*(\d+)(?:\s*x\s*|\s+)(.+)$", re.IGNORECASE)
-_ON_NODES = re.compile(r"^(\d+)(?:\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d+)\s+nodes?$", re.IGNORECASE)
+# The group before a name is what parts it from its count; ``_after`` decides whether an x in it belongs to the name.
+_NODES_OF = re.compile(r"^(\d+)\s*(?:x\s*)?nodes?(\s+(?:of\s+|x\s*)?)(.+)$", re.IGNORECASE)
+_COUNTED = re.compile(r"^(\d+)(\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
+_GRID = re.compile(r"^(\d+)\s*x\s*(\d+)(\s*x\s*|\s+)(.+)$", re.IGNORECASE)
+_ON_NODES = re.compile(r"^(\d+)(\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d+)\s+nodes?$", re.IGNORECASE)
 _BEHIND = re.compile(r"^([A-Za-z].*?)\s*x\s*(\d{1,9})$", re.IGNORECASE)
 _GPUS = re.compile(r"\s+GPUs?$", re.IGNORECASE)
+_NAMELESS = re.compile(
+    r"^(?:\d+\s*nodes?\s+(?:of\s+|with\s+|x\s*)?)?(?:\d+\s*(?:x\s*)?){0,2}(GPUs?)(?:\s+on\s+\d+\s+nodes?)?$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +54,21 @@ def parse_machines(text: str, where: str) -> Machines:
     """
     if (named := _named(text)) is not None:
         return Machines(named, n_nodes=1) if named.is_node else Machines(named, n_gpus=1)
+    if (match := _NAMELESS.match(text)) and not _ends_in_name(text[: match.start(1)]):
+        raise _nameless(text, match, where)
     if match := _NODES_OF.match(text):
-        n_nodes, rest = _positive(match[1], text, where), match[2].strip()
+        n_nodes, rest = _positive(match[1], text, where), _after(match[2], match[3])
         if (counted := _COUNTED.match(rest)) and _named(rest) is None:
-            return Machines(
-                _required(counted[2], where), n_nodes=n_nodes, gpus_per_node=_positive(counted[1], text, where)
-            )
+            name = _after(counted[2], counted[3])
+            return Machines(_required(name, where), n_nodes=n_nodes, gpus_per_node=_positive(counted[1], text, where))
         return Machines(_required(rest, where), n_nodes=n_nodes)
     if match := _ON_NODES.match(text):
         return _on_nodes(
-            text, _positive(match[1], text, where), _required(match[2], where), _positive(match[3], text, where), where
+            text,
+            _positive(match[1], text, where),
+            _required(_after(match[2], match[3]), where),
+            _positive(match[4], text, where),
+            where,
         )
     if (form := _turned(text)) is not None:
         raise InputError(
@@ -70,14 +80,14 @@ def parse_machines(text: str, where: str) -> Machines:
     if (match := _COUNTED.match(text)) is None:
         raise _unknown_machine(text, where) if re.search(r"[A-Za-z]", text) else not_understood(text, where)
     # A name may start with digits (8x4090 PCIe), so the whole rest as a name comes before nodes x GPUs.
-    grid = _GRID.match(text)
-    if grid and _named(match[2]) is None:
+    grid, name = _GRID.match(text), _after(match[2], match[3])
+    if grid and _named(name) is None:
         return Machines(
-            _required(grid[3], where),
+            _required(_after(grid[3], grid[4]), where),
             n_nodes=_positive(grid[1], text, where),
             gpus_per_node=_positive(grid[2], text, where),
         )
-    named, count = _required(match[2], where), _positive(match[1], text, where)
+    named, count = _required(name, where), _positive(match[1], text, where)
     return Machines(named, n_nodes=count) if named.is_node else Machines(named, n_gpus=count)
 
 
@@ -88,7 +98,39 @@ def _turned(text: str) -> str | None:
         return f"{match[2]}x{match[1]}"
     if plain == text or (match := _GRID.match(plain) or _COUNTED.match(plain)) is None:
         return None
-    return plain if _named(match[match.lastindex or 1]) is not None else None
+    last = match.lastindex or 1
+    return plain if _named(_after(match[last - 1], match[last])) is not None else None
+
+
+def _after(separator: str, rest: str) -> str:
+    """The name behind a count: ``rest``, or with the x of the separator where the name begins with it (``8 X900``)."""
+    place = separator.casefold().find("x")
+    if place < 0:
+        return rest.strip()
+    plain, whole = rest.strip(), (separator[place:] + rest).strip()
+    apart = place > 0 and place == len(separator) - 1
+    first, second = (whole, plain) if apart else (plain, whole)
+    found = next((name for name in (first, second) if _named(name) is not None), None)
+    if found is not None:
+        return found
+    return whole if apart and separator.endswith("X") else plain
+
+
+def _ends_in_name(text: str) -> bool:
+    """Whether the last number is a GPU's name, as in ``8x4090 GPUs``."""
+    last = re.search(r"(x?)(\d+)\s*$", text, re.IGNORECASE)
+    return last is not None and any(_named(name) is not None for name in (last[2], last[1] + last[2]))
+
+
+def _nameless(text: str, match: re.Match[str], where: str) -> InputError:
+    """The error for a count of GPUs without saying which."""
+    example = f"{text[: match.start(1)].rstrip()} A100-80GB{text[match.end(1) :]}".strip()
+    return InputError(
+        "MW-E210",
+        _("the GPU's name is missing in '{text}'.").format(text=text),
+        where=where,
+        nearest=_("Write it like '{example}'.").format(example=example),
+    )
 
 
 def _on_nodes(text: str, count: int, named: Named, n_nodes: int, where: str) -> Machines:

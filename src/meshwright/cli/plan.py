@@ -15,6 +15,7 @@ from meshwright.cli import numbers
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.bars import print_breakdown, print_memory
 from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
+from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
@@ -22,6 +23,7 @@ from meshwright.cli.verdict import name_of, sentence, tight_faster, training
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
 from meshwright.specs.plan import Plan, Runner
+from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
 from meshwright.verbs.document import render
 from meshwright.verbs.plan import plan as search
@@ -46,14 +48,22 @@ def plan(
 ) -> int:
     """Search, print, and return the exit status: 0 found, 1 nothing fits, 130 interrupted with the best so far."""
     request = PlanRequest(model=model, **job.fields(), fix=fix, max_memory=max_memory, top=top, out=output.out)
-    with SearchProgress() as progress:
-        found = search(request, on_progress=progress, timeline=timeline)
-    if output.json:
-        print_text(render("plan", found))
-    else:
-        print_plan(plain_console(wide=output.wide), found, wide=output.wide)
-    note_written(output.out, timeline if found.layouts else None)
-    if found.interrupted:
+    with Interrupts() as interrupts:
+        with SearchProgress() as progress:
+
+            def seen(state: Progress) -> None:
+                progress(state)
+                interrupts.check()
+
+            found = search(request, on_progress=seen, timeline=timeline)
+        if output.json:
+            print_text(render("plan", found))
+        else:
+            print_plan(plain_console(wide=output.wide), found, wide=output.wide)
+        # An interrupted search without any layout leaves the files that were there.
+        if found.layouts or not found.interrupted:
+            note_written(output.out, timeline if found.layouts else None)
+    if found.interrupted or interrupts.pressed:
         return EXIT_INTERRUPTED
     return EXIT_OK if found.feasible else EXIT_CONDITION
 

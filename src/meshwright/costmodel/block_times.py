@@ -15,9 +15,15 @@ import numpy.typing as npt
 from meshwright.costmodel import block as blocks
 from meshwright.costmodel.axis import tensor
 from meshwright.costmodel.communication import collective_time_s
-from meshwright.costmodel.kernel import FloatArray, KernelConstants, backward_time_s, forward_time_s
+from meshwright.costmodel.kernel import (
+    FloatArray,
+    KernelConstants,
+    accumulation_time_s,
+    backward_time_s,
+    forward_time_s,
+)
 from meshwright.costmodel.mesh import GroupPlacement
-from meshwright.costmodel.operator import Operator, Parameters, Shapes
+from meshwright.costmodel.operator import Operator, Shapes
 from meshwright.costmodel.parameters import block_parameters
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
@@ -66,13 +72,6 @@ def launch_wait_s(gpu_s: FloatArray, cpu_s: FloatArray, launch_softness: float) 
     return np.asarray(larger * ((gpu_s / larger) ** q + (cpu_s / larger) ** q) ** (1.0 / q) - gpu_s)
 
 
-@formula("every micro-batch reads its gradient and reads and writes the sum", "s")
-def gradient_accumulation_s(parameters: Parameters, tp: FloatArray, job: TrainingJob, c: KernelConstants) -> FloatArray:
-    """Adding one micro-batch's weight gradients to the gradient buffer in a pass of its own, (r,)."""
-    traffic = (parameters.sharded / tp + parameters.replicated) * (job.element_bytes + 2 * job.grad_bytes)
-    return np.asarray(traffic / (c.memory_bytes_per_s * c.memory_efficiency_ratio))
-
-
 def block_times(
     job: TrainingJob,
     cluster: Cluster,
@@ -95,7 +94,8 @@ def block_times(
         for member in members:
             part.add(member, wire)
         if not job.gradient_accumulation_fusion:
-            accumulation = gradient_accumulation_s(block_parameters(job.model, members), shapes.tp, job, kernel)
+            held = block_parameters(job.model, members)
+            accumulation = accumulation_time_s(held.sharded / shapes.tp + held.replicated, job, kernel)
             part.sums["backward_s"] += accumulation[:, None]
         found.append(part.finish())
     return BlockTimes(**{f.name: np.stack([part[f.name] for part in found]) for f in fields(BlockTimes)})

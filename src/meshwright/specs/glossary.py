@@ -25,6 +25,9 @@ KINDS: Mapping[str, str] = {
     "formula": N_("a formula of the cost model"),
     "constant": N_("a physical constant of the cost model"),
     "word": N_("a word of the pages"),
+    "schedule": N_("a pipeline schedule"),
+    "block": N_("a kind of block"),
+    "collective": N_("an algorithm of collectives"),
 }
 
 
@@ -369,7 +372,7 @@ WORDS: Mapping[str, Term] = {
     "ends": Term(
         "word", None, N_("stage_split=ends: embedding and head count as a layer each, so the end stages get fewer.")
     ),
-    "free": Term("word", None, N_("Memory of the GPU beyond the reserved peak.")),
+    "free": Term("word", "bytes", N_("Memory of the GPU beyond the reserved peak.")),
     "flash": Term("word", None, N_("attention=flash: a fused kernel that never writes the score matrix.")),
     "unfused": Term("word", None, N_("attention=unfused: the score matrix is written to memory and read back.")),
 }

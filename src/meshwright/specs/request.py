@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator
 
 from meshwright.specs.fact import Noun
 
@@ -27,6 +31,19 @@ class JobRequest(Noun):
     overlap: bool | None = None
     cuda_graphs: bool | None = None
     set: tuple[str, ...] = ()
+
+    @field_validator("model", "cluster", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: Any) -> Any:
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+    @field_validator("seq_len", "global_batch", "top", "pick", mode="before", check_fields=False)
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        # To Python True is 1; nobody means a batch of one by it.
+        if isinstance(value, bool):
+            raise ValueError("a truth value is no count")  # noqa: TRY004 - pydantic turns only ValueError into its own
+        return value
 
 
 class PlanRequest(JobRequest):

@@ -269,6 +269,7 @@ ARITHMETIC: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "checkpoint_bytes_per_s": ("checkpoint_bytes / (1800 s x 0.05)", ("checkpoint_bytes",)),
     "loader_tokens_per_s": ("tokens_per_step / step_time_s", ("tokens_per_step", "step_time_s")),
+    "free": ("capacity_bytes - peak_reserved_bytes", ("capacity_bytes", "peak_reserved_bytes")),
     "power_w": ("n_gpus x tdp_w", ("n_gpus", "tdp_w")),
 }
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from meshwright import catalog
+from meshwright import catalog, discovery
 from meshwright.costmodel import evaluate, rules
 from meshwright.errors import InputError, did_you_mean
 from meshwright.formula import FORMULAS, Ledger
-from meshwright.i18n import _
+from meshwright.i18n import N_, _
 from meshwright.specs.glossary import (
     ERRORS,
     GLOSSARY,
@@ -27,12 +28,27 @@ from meshwright.specs.report import Explanation, ExplanationEntry
 from meshwright.verbs.derivation import MADE_OF, Derivation, arithmetic, why_zero
 from meshwright.verbs.document import Picked, pick_from, read_answer
 
+#: What ``rejected.memory`` counts, which is no rule of the layouts.
+_NO_ROOM = N_("Layouts that keep every rule but do not fit the memory.")
+#: kind -> the room of its modules and the attribute that holds the name
+_PARTS = {
+    "schedule": ("costmodel/schedule", "NAME"),
+    "block": ("costmodel/block", "KIND"),
+    "collective": ("costmodel/collective", "NAME"),
+}
+#: A number of one layout by its place in a plan's document (from 0).
+_PLACE = re.compile(r"^(?:(layouts|pareto)\.(\d{1,9})|(tight_faster))\.(.+)$")
 
-def explain(target: str, what: str | None = None, number: int = 1) -> Explanation:
+
+def explain(target: str | Path, what: str | None = None, number: int = 1) -> Explanation:
     """What ``target`` means, or how the number ``what`` of layout ``number`` of the plan file ``target`` came about.
 
-    Raises InputError MW-E420 (an unknown name), MW-E421 (the plan has no such number) and those of reading plans.
+    ``what`` may be a path of the document (``layouts.1.step_time_s``, from 0). Raises InputError MW-E420 (an unknown
+    name), MW-E421 (the plan has no such number) and those of reading plans.
     """
+    if not isinstance(target, str | Path) or not str(target).strip():
+        raise InputError("MW-E420", _("no name was given."), where="NAME")
+    target = str(target)
     if what is not None or Path(target).suffix == ".json" or Path(target).is_file():
         return _of_plan(Path(target), what or "step_time_s", number)
     return _of_name(target)
@@ -76,6 +92,9 @@ def _meanings(name: str) -> list[Meaning]:
     if bare in FORMULAS and not found:
         unit, source, what = FORMULAS[bare]
         found.append(Meaning(bare, "formula", unit, _(what) if what else "", source))
+    parts = {} if found else _parts()
+    if bare in parts:
+        found.append(parts[bare])
     if found:
         return found
     raise InputError(
@@ -83,9 +102,20 @@ def _meanings(name: str) -> list[Meaning]:
         _("'{name}' is not a name that Meshwright uses.").format(name=name),
         where="NAME",
         nearest=did_you_mean(
-            bare, dict.fromkeys([*GLOSSARY, *WORDS, *PRINTED, *texts, *constants, *FORMULAS, *ERRORS])
+            bare, dict.fromkeys([*GLOSSARY, *WORDS, *PRINTED, *texts, *constants, *FORMULAS, *ERRORS, *parts])
         ),
     )
+
+
+def _parts() -> dict[str, Meaning]:
+    """The schedules, kinds of blocks and collectives there are, dropped-in ones too, by their modules' first lines."""
+    found: dict[str, Meaning] = {}
+    for kind, (room, attribute) in _PARTS.items():
+        for module in discovery.modules(room):
+            name = str(getattr(module, attribute, ""))
+            first, *_more = (module.__doc__ or "").strip().split("\n")
+            found.setdefault(name, Meaning(name, kind, None, _(first) if first else name))
+    return found
 
 
 def _in_glossary(name: str) -> list[Meaning]:
@@ -114,6 +144,12 @@ def _printed(word: str) -> str:
 def _glossary(name: str) -> Term | None:
     """The glossary's entry; ``memory.by.x`` and ``layout.x`` choose between two meanings of a name."""
     head, _dot, last = name.rpartition(".")
+    if head == "rejected":
+        if last == "memory":
+            return Term("result", None, _NO_ROOM)
+        return Term("rule", None, rules()[last]) if last in rules() else GLOSSARY["rejected"]
+    if head.endswith(".terms_s"):
+        return GLOSSARY["terms_s"]
     for prefix, terms in (("memory", MEMORY_TERMS), ("layout", LAYOUT_TERMS), ("job", JOB_TERMS)):
         if head.startswith(prefix) and last in terms:
             return terms[last]
@@ -122,10 +158,31 @@ def _glossary(name: str) -> Term | None:
 
 def _of_plan(path: Path, what: str, number: int) -> Explanation:
     document = read_answer(path)
+    if (match := _PLACE.match(what)) and (layouts := _layouts_at(document, match)) is not None:
+        # The layout of that place stands in for the plan's, so that its own formulas are shown.
+        number = int(match[2] or 0) + 1
+        found = _of_layout(document | {"layouts": layouts}, path, match[4], number)
+        return found.model_copy(update={"what": what})
+    return _of_layout(document, path, what, number)
+
+
+def _layouts_at(document: Mapping[str, Any], match: re.Match[str]) -> list[Any] | None:
+    """The layouts that a path speaks of; None where the document holds none of that name."""
+    found = document.get(match[1] or match[3])
+    if isinstance(found, Mapping):
+        return [found]
+    return found if isinstance(found, list) and found else None
+
+
+def _of_layout(document: dict[str, Any], path: Path, what: str, number: int) -> Explanation:
     picked = pick_from(document, path, number) if document.get("layouts", True) else None
     values = _values(document, {} if picked is None else picked.estimate)
-    key, value = _look_up(values, what, path)
-    term = _glossary(key)
+    inside = None if what in values else _inside(document, what)
+    key, value = _look_up(values, what, path) if inside is None else (what, inside)
+    if inside is not None:
+        # Not of the layout picked, whose formulas would show other values.
+        picked = None
+    term = _glossary(key) or WORDS.get(key)
     leaf = key.rsplit(".", 1)[-1]
     sentences = [_(term.what)] if term else []
     unit = term.unit if term else None
@@ -140,7 +197,8 @@ def _of_plan(path: Path, what: str, number: int) -> Explanation:
             sentences.append(_("No formula is recorded for it."))
         elif (calls := MADE_OF.get(key)) is not None and calls.how:
             sentences.append(_(calls.how))
-    if also := [name for name in _full_names(values, leaf) if key not in (name, what)]:
+    also = [name for name in _full_names(values, leaf) if key not in (name, what)]
+    if also and inside is None and not key.startswith("rejected."):
         sentences.append(_("The same name also stands for {names}.").format(names=", ".join(also)))
     return Explanation(
         target=str(path),
@@ -182,7 +240,26 @@ def _derived(
 def _values(document: Mapping[str, Any], estimate: Mapping[str, Any]) -> dict[str, Any]:
     """Every value of an answer by its full name: those of the layout first, then those of the whole."""
     whole = {name: value for name, value in document.items() if name not in estimate and name != "schema"}
-    return dict(_flatten(estimate)) | dict(_flatten(whole))
+    values = dict(_flatten(estimate)) | dict(_flatten(whole))
+    ends = values.get("memory.capacity_bytes"), values.get("memory.peak_reserved_bytes")
+    if isinstance(ends[0], int | float) and isinstance(ends[1], int | float):
+        # The page prints it beside the classes of memory; the document leaves the subtraction to its reader.
+        values["free"] = max(0.0, ends[0] - ends[1])
+    return values
+
+
+def _inside(document: Any, what: str) -> Any:
+    """The value at a path through lists, such as ``runners_up.0.slower_ratio``; None where it leads nowhere."""
+    if not re.search(r"\.\d", what):
+        return None
+    for step in what.split("."):
+        if isinstance(document, list) and step.isdecimal() and int(step[:9]) < len(document):
+            document = document[int(step[:9])]
+        elif isinstance(document, Mapping) and step in document:
+            document = document[step]
+        else:
+            return None
+    return document
 
 
 def _look_up(flat: Mapping[str, Any], what: str, path: Path) -> tuple[str, Any]:

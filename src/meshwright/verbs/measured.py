@@ -21,7 +21,10 @@ from meshwright.verbs.document import read_text
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """One measured run; ``skipped_because`` is set (and the nouns are None) where the row cannot be understood."""
+    """One measured run; ``skipped_because`` is set (and the nouns are None) where the row cannot be understood.
+
+    ``column`` is the first column that cannot be read, None where all can.
+    """
 
     id: str
     trust: str
@@ -31,6 +34,7 @@ class MeasuredCase:
     cluster: Cluster | None = None
     layout: Layout | None = None
     skipped_because: str | None = None
+    column: str | None = None
 
 
 #: The columns of ``vtrain_a100.csv``: measured iterations of Megatron-DeepSpeed (VIA-Research/vTrain, MIT licence).
@@ -97,15 +101,18 @@ def _is_number(column: str, text: str) -> bool:
 def _vtrain_case(row: Mapping[str, str], node: Cluster) -> MeasuredCase:
     name, trust = row.get("id", ""), row.get("trust", "")
     if len(row) < len(_VTRAIN_COLUMNS):
-        return MeasuredCase(name, trust, None, skipped_because=_("the row is cut short"))
+        missing = next(column for column in _VTRAIN_COLUMNS if column not in row)
+        return MeasuredCase(name, trust, None, skipped_because=_("the row is cut short"), column=missing)
     if odd := [column for column in ("step_time_s", *_VTRAIN_NUMBERS) if not _is_number(column, row[column])]:
-        return MeasuredCase(name, trust, None, skipped_because=_("{column} is not a number").format(column=odd[0]))
+        reason = _("{column} is not a number").format(column=odd[0])
+        return MeasuredCase(name, trust, None, skipped_because=reason, column=odd[0])
     measured_s = float(row["step_time_s"])
     number = {column: int(row[column]) for column in _VTRAIN_NUMBERS}
-    if not 0 < measured_s < float("inf") or min(number.values()) < 1:
-        return MeasuredCase(name, trust, None, skipped_because=_("a number is not positive"))
-    if any(value > _LARGEST.get(column, WIDTH) for column, value in number.items()):
-        return MeasuredCase(name, trust, measured_s, skipped_because=_("a number is too large"))
+    low = [] if 0 < measured_s < float("inf") else ["step_time_s"]
+    if low := [*low, *(column for column, value in number.items() if value < 1)]:
+        return MeasuredCase(name, trust, None, skipped_because=_("a number is not positive"), column=low[0])
+    if high := [column for column, value in number.items() if value > _LARGEST.get(column, WIDTH)]:
+        return MeasuredCase(name, trust, measured_s, skipped_because=_("a number is too large"), column=high[0])
     n_gpus = number["n_gpus"]
     if n_gpus > _VTRAIN_GPUS_PER_NODE and n_gpus % _VTRAIN_GPUS_PER_NODE:
         return MeasuredCase(name, trust, measured_s, n_gpus, skipped_because=_("the GPUs do not fill their nodes"))

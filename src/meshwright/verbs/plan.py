@@ -60,7 +60,8 @@ def plan(
         on_progress=on_progress,
     )
     answer = _plan(request, resolved, found, fix, limit)
-    if request.out is not None:
+    # An interrupted search that scored nothing says nothing: an older plan in that file is worth more.
+    if request.out is not None and (answer.layouts or not answer.interrupted):
         write_whole(request.out, render("plan", answer))
     if timeline is not None and answer.layouts:
         chosen = answer.layouts[answer.chosen]

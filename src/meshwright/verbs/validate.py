@@ -28,10 +28,11 @@ from meshwright.verbs.measured import MeasuredCase
 TRUSTS = ("A", "B", "C")
 
 
-def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
+def validate(kind: str, file: str | Path, out: Path | None = None) -> Validation:
     """Score the cost model on the measured runs of ``file``, whose columns are those of ``kind``.
 
-    ``out`` receives one CSV row a case. Raises InputError: MW-E430 (unknown kind), MW-E431 (columns or rows missing).
+    ``out`` receives one CSV row a case. Raises InputError: MW-E410 (no file), MW-E430 (unknown kind), MW-E431
+    (columns or rows missing, or no row that can be read).
     """
     if kind not in measured.KINDS:
         raise InputError(
@@ -40,9 +41,13 @@ def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
             where="KIND",
             nearest=did_you_mean(kind, measured.KINDS),
         )
+    if not isinstance(file, str | Path) or not str(file).strip():
+        raise InputError("MW-E410", _("no file was given."), where="FILE")
     check_writable(out)
     file = Path(file)
-    scores = _score(measured.KINDS[kind](file))
+    cases = measured.KINDS[kind](file)
+    _require_readable(cases, file)
+    scores = _score(cases)
     places = {name: [s for s in scores if s.group == name] for name in ("single-node", "multi-node")}
     trusts = {f"trust {trust}": [s for s in scores if s.trust == trust] for trust in TRUSTS}
     groups = [summary(name, members) for name, members in (places | trusts).items() if members]
@@ -57,6 +62,19 @@ def validate(kind: str, file: Path, out: Path | None = None) -> Validation:
     if out is not None:
         write_whole(out, table(scores))
     return result
+
+
+def _require_readable(cases: Sequence[MeasuredCase], file: Path) -> None:
+    """Raise InputError (MW-E431) with the first row and column where not one row can be read."""
+    if any(case.column is None for case in cases):
+        return
+    raise InputError(
+        "MW-E431",
+        _("no row can be read; in row 1 ({id}), column {column}: {reason}.").format(
+            id=cases[0].id, column=cases[0].column, reason=cases[0].skipped_because
+        ),
+        where=str(file),
+    )
 
 
 def _score(cases: Sequence[MeasuredCase]) -> list[CaseScore]:
