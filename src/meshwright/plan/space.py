@@ -106,8 +106,16 @@ class Space:
         return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
-def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = None) -> Space:
+def space(
+    job: TrainingJob,
+    cluster: Cluster,
+    fix: Mapping[str, Any] | None = None,
+    recompute_modules: Sequence[str] = RECOMPUTE_CHOICES,
+) -> Space:
     """Every layout of ``job`` on all GPUs of ``cluster`` that agrees with ``fix`` (Layout fields as values).
+
+    ``recompute_modules`` are tried in every subset, besides full recomputation; ``("core_attention",)`` leaves the
+    named choices none, selective and full.
 
     Raises InputError (MW-E140) if ``fix`` leaves no way to use all GPUs.
     """
@@ -122,7 +130,7 @@ def space(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = No
         )
     ok, rejected = lawful(job, cluster, cells)
     cells = cells.take(ok)
-    recompute = _recompute_choices(fixed)
+    recompute = _recompute_choices(fixed, recompute_modules)
     n_sp = _choices(cells.tp > 1, "sp", fixed)
     # The one switch that can break a rule; where it does, it counts once and is no choice.
     with_sp = cells.take(np.flatnonzero(n_sp == 2))
@@ -155,12 +163,13 @@ def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IntAr
     return np.where(matters & (column not in fixed), 2, 1).astype(np.int32)
 
 
-def _recompute_choices(fixed: Mapping[str, Any]) -> IntArray:
+def _recompute_choices(fixed: Mapping[str, Any], modules: Sequence[str]) -> IntArray:
     """Recompute masks to try: none, each set of modules that Megatron-core's ``--recompute-modules`` takes, full."""
     if "recompute" in fixed:
         return np.array([recompute_mask(fixed["recompute"])], np.int32)
-    subsets = itertools.chain.from_iterable(itertools.combinations(RECOMPUTE_CHOICES, n) for n in range(4))
-    masks = [sum(RECOMPUTE_BITS[module] for module in modules) for modules in subsets]
+    sizes = range(len(modules) + 1)
+    subsets = itertools.chain.from_iterable(itertools.combinations(modules, size) for size in sizes)
+    masks = [sum(RECOMPUTE_BITS[module] for module in subset) for subset in subsets]
     return np.array([*masks, RECOMPUTE_NAMES["full"]], np.int32)
 
 
@@ -185,7 +194,7 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> Layo
         columns[name] = table[:, i].astype(np.int32)
     columns["sp"] += int(fixed.get("sp", False))
     columns["zero_stage"] += int(fixed.get("zero_stage", 0))
-    columns["recompute"] += _recompute_choices(fixed)[0]
+    columns["recompute"] += _recompute_choices(fixed, ())[0]
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else RANK_ORDERS
     return LayoutBatch(**columns, schedules=names, stage_splits=splits, rank_orders=orders)
 
@@ -216,13 +225,15 @@ def _pipeline_shapes(
         # With the ends counted as layers, chunks are equal when layers + 2 divides (costmodel's own rule decides).
         layers = n_layers + 2 if splits[split] == "ends" else n_layers
         chunks = [v for v in divisors(layers // pp) if v > 1] if pp > 1 and layers % pp == 0 else []
-        for vpp in [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]:
-            if "schedule" in fixed:
-                suits = [names.index(str(fixed["schedule"]))]
-            else:
-                suits = [code for code, name in enumerate(names) if known[name].legal(pp, vpp, pp)]
+        choices = [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]
+        if "schedule" in fixed:
+            shapes += [(vpp, names.index(str(fixed["schedule"])), split) for vpp in choices]
+            continue
+        suits = [np.broadcast_to(known[name].legal(pp, np.array(choices), pp), len(choices)) for name in names]
+        for vpp, suit in zip(choices, zip(*suits, strict=True), strict=True):
+            codes = [code for code, fine in enumerate(suit) if fine]
             # Without a pipeline every schedule is the same one.
-            shapes += [(vpp, code, split) for code in (suits if pp > 1 else suits[:1])]
+            shapes += [(vpp, code, split) for code in (codes if pp > 1 else codes[:1])]
     return shapes
 
 
