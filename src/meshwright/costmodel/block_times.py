@@ -52,7 +52,6 @@ class BlockTimes:
     tp_recompute_s: FloatArray
     launch_forward_s: FloatArray
     launch_backward_s: FloatArray
-    forward_flops: FloatArray
     recompute_flops: FloatArray
 
     def total_forward_s(self) -> FloatArray:
@@ -112,13 +111,18 @@ class _TpTimes:
     def of(
         cls, shapes: Shapes, rows: LayoutBatch, cluster: Cluster, groups: GroupPlacement, constants: Constants
     ) -> _TpTimes:
-        size = shapes.element_bytes * shapes.tokens * shapes.hidden_size
-        kinds = ("all_reduce", "all_gather", "reduce_scatter") if (rows.tp > 1).any() else ()
+        sent = [t for sp in (False, True) for t in tensor.sends(("forward",), shapes, sequence_parallel=sp)]
         seconds = {
-            kind: collective_time_s(
-                kind, size, cluster, groups.size, groups.ranks_per_node, groups.groups_per_node, constants
+            t.collective: collective_time_s(
+                t.collective,
+                t.size_bytes,
+                cluster,
+                groups.size,
+                groups.ranks_per_node,
+                groups.groups_per_node,
+                constants,
             )
-            for kind in kinds
+            for t in (sent if (rows.tp > 1).any() else ())
         }
         uses = {sp: ((rows.tp > 1) & ((rows.sp != 0) == sp)).astype(float) for sp in (False, True)}
         return cls(seconds, uses)
@@ -167,7 +171,6 @@ class _Part:
         self.sums["forward_s"] += forward
         self.sums["recompute_s"] += again * forward
         self.sums["backward_s"] += backward[:, None]
-        self.sums["forward_flops"] += flops
         self.sums["recompute_flops"] += again * flops
         self.cpu["forward"] += operator.kernels[0] * self.per_kernel_s
         self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)

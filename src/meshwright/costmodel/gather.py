@@ -25,7 +25,7 @@ from meshwright.costmodel.stages import StageTable, stage_table
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.layout import COLUMNS, SWITCHES, LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
@@ -188,18 +188,11 @@ class Gathered:
 def _cells(layouts: LayoutBatch) -> tuple[LayoutBatch, IndexArray]:
     """The distinct cells and the cell of each row."""
     columns = (
-        layouts.dp,
-        layouts.tp,
-        layouts.pp,
-        layouts.vpp,
-        layouts.schedule,
-        layouts.stage_split,
-        layouts.micro_batch,
+        (layouts.cell,)
+        if layouts.cell is not None
+        else tuple(getattr(layouts, name) for name in COLUMNS if name not in SWITCHES)
     )
-    if layouts.cell is not None:
-        first, cell_row = distinct((layouts.cell,))
-    else:
-        first, cell_row = distinct(columns)
+    first, cell_row = distinct(columns)
     return layouts.take(first), cell_row
 
 

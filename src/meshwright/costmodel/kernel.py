@@ -37,6 +37,11 @@ class KernelConstants:
     memory_efficiency_ratio: float
     kernel_fixed_s: float
 
+    @property
+    def achieved_bytes_per_s(self) -> float:
+        """HBM bandwidth that a streaming kernel reaches."""
+        return self.memory_bytes_per_s * self.memory_efficiency_ratio
+
     @classmethod
     def of(cls, gpu: Gpu, job: TrainingJob, constants: Constants) -> KernelConstants:
         """Resolve for ``gpu`` and the precision and attention kernel of ``job``."""
@@ -82,7 +87,7 @@ def gemm_time_s(
 ) -> FloatArray:
     """Time of ``batch`` GEMMs (m, k) x (k, n): FLOPs over achieved rate or operand traffic, whichever is longer."""
     arithmetic = 2.0 * batch * m * n * k / (c.peak_flops_per_s * gemm_efficiency_ratio(m, n, k, batch, c))
-    traffic = element_bytes * batch * (m * k + k * n + m * n) / (c.memory_bytes_per_s * c.memory_efficiency_ratio)
+    traffic = element_bytes * batch * (m * k + k * n + m * n) / c.achieved_bytes_per_s
     return np.asarray(np.maximum(arithmetic, traffic) + c.kernel_fixed_s)
 
 
@@ -94,22 +99,20 @@ def attention_time_s(
     efficiency = c.attention_ceiling_ratio * seq_len / (seq_len + c.attention_half_seq_len)
     efficiency *= (min(head_dim, 128) / 128.0) ** c.attention_head_dim_exponent
     arithmetic = flops / (c.peak_flops_per_s * efficiency)
-    return np.asarray(
-        np.maximum(arithmetic, traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio)) + c.kernel_fixed_s
-    )
+    return np.asarray(np.maximum(arithmetic, traffic_bytes / c.achieved_bytes_per_s) + c.kernel_fixed_s)
 
 
 @formula("bandwidth bound", "s")
 def memory_time_s(traffic_bytes: FloatArray, c: KernelConstants) -> FloatArray:
     """Time of an operator bound by HBM traffic."""
-    return np.asarray(traffic_bytes / (c.memory_bytes_per_s * c.memory_efficiency_ratio) + c.kernel_fixed_s)
+    return np.asarray(traffic_bytes / c.achieved_bytes_per_s + c.kernel_fixed_s)
 
 
 @formula("every micro-batch reads its gradient and reads and writes the sum", "s")
 def accumulation_time_s(parameters: FloatArray, job: TrainingJob, c: KernelConstants) -> FloatArray:
     """Adding one micro-batch's gradients of ``parameters`` elements to the gradient buffer in a pass of its own."""
     traffic = parameters * float(job.element_bytes + 2 * job.grad_bytes)
-    return np.asarray(traffic / (c.memory_bytes_per_s * c.memory_efficiency_ratio))
+    return np.asarray(traffic / c.achieved_bytes_per_s)
 
 
 @formula("a GEMM that adds into fp32 loses 5 to 20 % of its rate, but no more than the pass it saves", "s")

@@ -68,8 +68,9 @@ def peak(rows: Gathered) -> Peak:
     holders, owners = rows.take(held_first), rows.take(state_first)
     worst = np.zeros(len(rows), np.intp)
     highest = np.full(len(rows), -np.inf)
+    working = _working(holders)
     for index in range(rows.n_classes):
-        held = sum(_held(holders, index).values(), np.zeros(len(holders)))
+        held = sum(_held(holders, index, working).values(), np.zeros(len(holders)))
         states = sum(_states(owners, index).values(), np.zeros(len(owners)))
         # A rank class that a row does not have is never its worst.
         states = np.where(owners.present(index), states, -np.inf)
@@ -91,13 +92,19 @@ def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArr
     return dict(zip(("weights", "gradients", "optimizer"), found, strict=True))
 
 
-def _held(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on the fullest rank of the class, (n,) each."""
-    job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
+def _working(rows: Gathered) -> FloatArray:
+    """Recomputed activations of the layer that runs backward, the largest of any kind of layer, (n,)."""
+    table = rows.tables.activations.working_bytes
     working = np.zeros(len(rows))
-    if tables.working_bytes.any():
-        for part in range(1, len(tables.working_bytes) - 1):
-            working = np.maximum(working, rows.part(tables.working_bytes, part))
+    if table.any():
+        for part in range(1, len(table) - 1):
+            working = np.maximum(working, rows.part(table, part))
+    return working
+
+
+def _held(rows: Gathered, class_index: int | IndexArray, working: FloatArray) -> dict[str, FloatArray]:
+    """Bytes that the passes hold on the fullest rank of the class, (n,) each; ``working`` is the same on every rank."""
+    job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index)),
         layouts.vpp,
@@ -132,7 +139,7 @@ def _buffers(rows: Gathered) -> FloatArray:
 def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class)
+    tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
     return tensors | {"buffers": found.outside_bytes - context, "context": context}
 
 
@@ -153,15 +160,20 @@ def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
     return dict(zip(MEMORY_PHASES, phases, strict=True))
 
 
-def fits(found: Peak, capacity_bytes: float, margin_ratio: float) -> npt.NDArray[np.int8]:
+def fits(found: Peak, cluster: Cluster, constants: Constants) -> npt.NDArray[np.int8]:
     """2 (yes) where the reserved peak leaves a margin, 1 (tight) where the allocated one fits at all, 0 (no)."""
-    roomy = found.reserved_bytes <= capacity_bytes * (1.0 - margin_ratio)
-    return np.where(roomy, 2, np.where(found.allocated_bytes <= capacity_bytes, 1, 0)).astype(np.int8)
+    tight = np.where(found.allocated_bytes <= capacity_bytes(cluster, constants), 1, 0)
+    return np.where(found.reserved_bytes <= roomy_bytes(cluster, constants), 2, tight).astype(np.int8)
 
 
 def capacity_bytes(cluster: Cluster, constants: Constants) -> float:
     """What one GPU can hold."""
     return cluster.gpu.memory_bytes * constants.get("usable_memory_ratio")
+
+
+def roomy_bytes(cluster: Cluster, constants: Constants) -> float:
+    """What the reserved peak may be at most for a layout to fit without doubt."""
+    return capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio"))
 
 
 def host_bytes(cluster: Cluster, constants: Constants) -> float:

@@ -11,7 +11,6 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.layout import LayoutBatch
 
 IntArray = npt.NDArray[np.int32]
-AXES = ("tp", "dp", "pp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def evaluate(
         peak_reserved_bytes=peak.reserved_bytes,
         host_bytes=np.full(len(rows), memory.host_bytes(cluster, constants)),
         capacity_bytes=capacity,
-        fits=memory.fits(peak, capacity, constants.get("memory_margin_ratio")),
+        fits=memory.fits(peak, cluster, constants),
         worst_pipeline_rank=rows.first_rank(peak.worst_class),
         memory_by_bytes=by,
         memory_by_phase_bytes=memory.by_phase(peak, by),
@@ -297,13 +297,12 @@ def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArr
     few, inverse = placed.take(first), kind.take(place_row)
     heaviest = np.max(rows.parameters, axis=0)[state[first]]
     size, per_node, sharers = (column[first] for column in (groups.size, groups.ranks_per_node, groups.groups_per_node))
-    traffics, _sharded = data.sends(rows.job, few, heaviest)
     sharded = rows.layouts.zero_stage >= 1
     parallel = rows.layouts.dp > 1
     n_buckets = _buckets(rows.constants, heaviest, few.dp)
     windows = {"backward": backward_s, "forward": forward_s}
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
-    for traffic in traffics:
+    for traffic in data.sends(rows.job, heaviest):
         chosen = np.flatnonzero(parallel & (sharded == (traffic.collective != "all_reduce")))
         if not len(chosen):
             continue

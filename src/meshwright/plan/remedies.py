@@ -193,7 +193,6 @@ def _best_plain(
     best: Estimate | None = None
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)
-        batch = batch.take(lawful(job, cluster, batch)[0])
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
         if not len(batch):
             continue

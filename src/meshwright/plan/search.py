@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import score
-from meshwright.costmodel.memory import capacity_bytes
+from meshwright.costmodel.memory import capacity_bytes, roomy_bytes
 from meshwright.plan.pareto import Best, Candidates, Front
 from meshwright.plan.space import RECOMPUTE_CHOICES, Space, space
 from meshwright.specs.constants import Constants
@@ -147,7 +147,7 @@ def search(
     kept = max(top, 1) * _KEPT_PER_SHOWN
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.
-    roomy = min(budget, capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio")))
+    roomy = min(budget, roomy_bytes(cluster, constants))
     state = _Search(job, cluster, constants, budget, roomy, Best(kept), Best(kept), rejected=dict(whole.rejected))
     interrupted = False
     try:

@@ -17,6 +17,7 @@ from pydantic import PositiveInt
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import Noun
+from meshwright.specs.limits import GPUS, at_most
 
 IntArray = npt.NDArray[np.int32]
 
@@ -63,7 +64,7 @@ NOT_MODELLED = (
     "offload_optimizer", "offload_parameters",
 )  # fmt: skip
 #: Degrees and micro-batches beyond this are typing errors, and would not fit the int32 columns together.
-LARGEST_DEGREE = 1 << 20
+LARGEST_DEGREE = GPUS
 #: An example value of each key, for messages.
 _EXAMPLES = {"sp": "true", "schedule": "1f1b", "stage_split": "even", "recompute": "full", "rank_order": "tp-dp-pp"}
 #: Short and misremembered spellings that are unambiguous.
@@ -155,13 +156,7 @@ def _parse_value(key: str, value: str, where: str) -> Any:
             where=place,
             nearest=_("Write it like '{example}'.").format(example=f"{key}=1"),
         )
-    if int(value) > LARGEST_DEGREE:
-        raise InputError(
-            "MW-E132",
-            _("{value} is too large.").format(value=value),
-            where=place,
-            nearest=_("The largest is {limit}.").format(limit=LARGEST_DEGREE),
-        )
+    at_most(int(value), LARGEST_DEGREE, place, "MW-E132")
     if key == "zero_stage" and int(value) > 1:
         raise InputError(
             "MW-E133",

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from meshwright.errors import InputError
-from meshwright.i18n import _
+from meshwright.output import whole_file
 from meshwright.specs.timeline import Timeline
 
 #: Version of Kineto's JSON.
@@ -29,27 +27,8 @@ def write(timeline: Timeline, path: Path) -> None:
     A reader sees the old file or the new one. Raises InputError MW-E411 where ``path`` is a directory, MW-E416 where
     it cannot be written.
     """
-    if path.is_dir():
-        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
-    # A device or a pipe cannot be replaced by a renamed file; it is written to.
-    whole = not path.exists() or path.is_file()
-    target = path.with_name(f".{path.name}.{os.getpid()}.tmp") if whole else path
-    try:
-        try:
-            with target.open("wb") as raw:
-                _write_to(timeline, raw, packed=path.suffix == ".gz", title=path.name)
-            if whole:
-                target.replace(path)
-        finally:
-            if whole:
-                target.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            "MW-E416",
-            _("cannot be written: {reason}.").format(reason=error.strerror or error),
-            where=str(path),
-            nearest=_("Does the directory {directory} exist, and may you write there?").format(directory=path.parent),
-        ) from error
+    with whole_file(path) as raw:
+        _write_to(timeline, raw, packed=path.suffix == ".gz", title=path.name)
 
 
 def _write_to(timeline: Timeline, raw: Any, *, packed: bool, title: str) -> None:

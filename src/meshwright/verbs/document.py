@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ from meshwright.catalog.loader import unreadable
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.output import refuse_directory, unwritable, whole_file
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -60,53 +59,17 @@ def write_whole(path: Path, text: str) -> None:
 
     Raises InputError MW-E411 (a directory) or MW-E416 (cannot be written).
     """
-    if path.is_dir():
-        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
-    # A device or a pipe cannot be replaced by a renamed file; it is written to.
-    if path.exists() and not path.is_file():
-        try:
-            path.write_text(text, encoding="utf-8")
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise _unwritable(path, error) from None
-        return
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        # mkstemp makes files private; the user's usual permissions are wanted here.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~umask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        "MW-E416",
-        _("cannot be written: {reason}.").format(reason=error.strerror or error),
-        where=str(path),
-        nearest=_("Does the directory {directory} exist, and may you write there?").format(directory=path.parent),
-    )
+    with whole_file(path) as stream:
+        stream.write(text.encode())
 
 
 def check_writable(path: Path | None) -> None:
     """Refuse an output file before the work is done. Raises what ``write_whole`` would."""
     if path is None:
         return
-    if path.is_dir():
-        raise InputError("MW-E411", _("this is a directory."), where=str(path), nearest=_("Name a file."))
+    refuse_directory(path)
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise _unwritable(
+        raise unwritable(
             path,
             FileNotFoundError(2, os.strerror(2)) if not path.parent.is_dir() else PermissionError(13, os.strerror(13)),
         )

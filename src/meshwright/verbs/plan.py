@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel.memory import ADAM_STATE_BYTES
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -27,8 +28,6 @@ from meshwright.verbs.document import check_writable, describe, render, write_wh
 from meshwright.verbs.resolve import Resolved, at_least_one, layout_values, nearest_batch, resolve
 from meshwright.verbs.timelines import write_timeline
 
-#: bf16 or fp16 weight, fp32 weight and Adam's two moments.
-_CHECKPOINT_OPTIMIZER_BYTES = 12
 #: A checkpoint each half hour that stops training for at most a twentieth of the time (see the glossary).
 _CHECKPOINT_EVERY_S = 1800.0
 _CHECKPOINT_STALL_RATIO = 0.05
@@ -160,7 +159,7 @@ def training_time_s(job: TrainingJob, estimate: Estimate) -> tuple[float | None,
 def needs(resolved: Resolved, estimate: Estimate | None) -> dict[str, float | None]:
     """What the run asks of its surroundings (see the glossary); None where no layout was found."""
     job, cluster = resolved.job, resolved.cluster
-    checkpoint = parameter_count(job.model) * float(job.element_bytes + _CHECKPOINT_OPTIMIZER_BYTES)
+    checkpoint = parameter_count(job.model) * float(job.element_bytes + ADAM_STATE_BYTES)
     return {
         "checkpoint_bytes": checkpoint,
         "checkpoint_bytes_per_s": checkpoint / (_CHECKPOINT_EVERY_S * _CHECKPOINT_STALL_RATIO),

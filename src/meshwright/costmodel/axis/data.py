@@ -35,11 +35,11 @@ def divides(tensor_kind: str, layouts: LayoutBatch) -> FloatArray:
     return np.ones(len(layouts))
 
 
-def sends(job: TrainingJob, layouts: LayoutBatch, parameters: FloatArray) -> tuple[list[Traffic], BoolArray]:
-    """Gradient traffic of ``parameters`` elements a rank, (n,), and the rows (ZeRO-1) the latter two belong to.
+def sends(job: TrainingJob, parameters: FloatArray) -> list[Traffic]:
+    """Gradient traffic of ``parameters`` elements a rank, (n,).
 
-    Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter of the gradients and an all-gather of
-    the updated weights: the same volume in all.
+    Without ZeRO one all-reduce of the gradients (the first); with ZeRO-1 a reduce-scatter of the gradients and an
+    all-gather of the updated weights (the other two): the same volume in all.
     """
     backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
     forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
@@ -47,4 +47,4 @@ def sends(job: TrainingJob, layouts: LayoutBatch, parameters: FloatArray) -> tup
         Traffic(NAME, "all_reduce", job.grad_bytes * parameters, 1, "step", backward),
         Traffic(NAME, "reduce_scatter", job.grad_bytes * parameters, 1, "step", backward),
         Traffic(NAME, "all_gather", job.element_bytes * parameters, 1, "step", forward),
-    ], layouts.zero_stage >= 1
+    ]
