@@ -28,7 +28,7 @@ def test_llama_65b_on_2048_a100() -> None:
     assert {"fabric", "node"} <= set(found.assumed), "neither was published: both are assumptions"
 
 
-@pytest.mark.parametrize("more", ["", ",stage_split=ends", ",zero_stage=1,rank_order=tp-dp-pp"])
+@pytest.mark.parametrize("more", ["", ",stage_split=ends", ",zero_stage=1,rank_order=tp-cp-dp-pp"])
 @pytest.mark.parametrize("attention", [None, "unfused"])
 def test_bloom_176b(more: str, attention: str | None) -> None:
     """BLOOM, arXiv 2211.05100 and its chronicles: 105 s a step."""

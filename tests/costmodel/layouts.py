@@ -8,7 +8,7 @@ from meshwright import catalog
 from meshwright.costmodel import legal
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import RECOMPUTE_NAMES, LayoutBatch
+from meshwright.specs.layout import RANK_ORDERS, RECOMPUTE_NAMES, LayoutBatch
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-70b", "bloom-176b", "megatron-39.1b", "mistral-7b")
 CLUSTERS = ("1x8 H100", "4x8 A100-80GB", "48x8 A100-80GB, 4x100Gb OPA", "64x8 H100", "2x8 V100-32GB")
@@ -54,7 +54,7 @@ def legal_layouts(rng: np.random.Generator, of: TrainingJob, cluster: Cluster, n
                 "rank_order": rng.integers(0, 2, size),
             }.items()
         },
-        rank_orders=("tp-dp-pp", "tp-pp-dp"),
+        rank_orders=RANK_ORDERS,
     )
     violated = np.zeros(size, bool)
     for rows in legal(of, cluster, batch).values():

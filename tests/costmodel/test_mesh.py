@@ -30,7 +30,7 @@ def _brute_force(axis: str, order: str, degrees: dict[str, int], per_node: int) 
 
 def test_placement_equals_listing_every_rank() -> None:
     cluster = catalog.cluster("4x8 A100-80GB")[0]
-    for order in ("tp-dp-pp", "tp-pp-dp", "dp-tp-pp"):
+    for order in ("tp-cp-dp-pp", "tp-cp-pp-dp", "dp-tp-pp"):
         for tp in (1, 2, 4, 8, 16):
             for pp in (1, 2, 4):
                 if 32 % (tp * pp):

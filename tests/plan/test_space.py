@@ -28,7 +28,7 @@ RECOMPUTE = [
     0,
     recompute_mask("full"),
 ]
-SCHEDULES, SPLITS, ORDERS = ("1f1b", "interleaved"), ("even", "ends"), ("tp-dp-pp", "tp-pp-dp")
+SCHEDULES, SPLITS, ORDERS = ("1f1b", "interleaved"), ("even", "ends"), ("tp-cp-dp-pp", "tp-cp-pp-dp")
 
 
 def rows_of(batch: LayoutBatch) -> set[tuple[Any, ...]]:
@@ -140,7 +140,7 @@ def test_what_cannot_be_legal_is_counted(job: Jobs, cluster: Clusters) -> None:
         {"vpp": 3},
         {"stage_split": "7-5", "pp": 2},
         {"schedule": "1f1b"},
-        {"rank_order": "tp-pp-dp"},
+        {"rank_order": "tp-cp-pp-dp"},
         {"recompute": "mlp+norm"},
     ],
     ids=str,

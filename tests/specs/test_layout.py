@@ -41,10 +41,12 @@ def test_text_as_people_write_it() -> None:
         ("tp=two", "MW-E132", "tp=1"),
         ("micro_batch=2147483648", "MW-E132", str(LARGEST_DEGREE)),
         ("sp=maybe", "MW-E132", "true"),
-        ("rank_order=tp-pp", "MW-E132", "tp-pp-dp"),
+        ("rank_order=tp-pp", "MW-E132", "tp-cp-pp-dp"),
         ("stage_split=evn", "MW-E132", "even"),
-        ("zero_stage=3", "MW-E133", "0 and 1"),
-        ("cp=2", "MW-E133", "tp"),
+        ("zero_stage=4", "MW-E133", "0 to 3"),
+        ("cp_kind=rig", "MW-E132", "ring"),
+        ("offload_optimizer=disk", "MW-E132", "nvme"),
+        ("dp=8,dp_shard=3", "MW-E132", "dp_replicate"),
         ("recompute=ful", "MW-E134", "full"),
         ("recompute=full+mlp", "MW-E134", "alone"),
     ],
@@ -66,11 +68,20 @@ layouts = st.builds(
     vpp=st.integers(1, 4),
     schedule=st.sampled_from(["1f1b", "interleaved"]),
     stage_split=st.sampled_from(["even", "ends", "5-6-6-5"]),
-    zero_stage=st.sampled_from([0, 1]),
+    zero_stage=st.sampled_from([0, 1, 2, 3]),
+    cp=st.integers(1, 8),
+    ep=st.integers(1, 8),
+    offload_optimizer=st.sampled_from(["none", "cpu", "nvme"]),
     micro_batch=st.integers(1, 32),
     recompute=st.sampled_from([*RECOMPUTE_NAMES, "mlp", "mlp+norm"]),
     rank_order=st.sampled_from(RANK_ORDERS),
 )
+
+
+def test_whichever_data_parallel_degree_is_missing_follows() -> None:
+    assert parse_layout("dp_shard=8,dp_replicate=4") == {"dp": 32, "dp_replicate": 4}
+    assert Layout(dp=32, dp_shard=8).dp_replicate == 4
+    assert Layout(**Layout(dp=32, dp_replicate=4).model_dump()).dp_shard == 8
 
 
 @given(st.lists(layouts, min_size=1, max_size=8))

@@ -170,7 +170,7 @@ def test_the_nearest_degrees_are_legal() -> None:
 
 @pytest.mark.parametrize(
     ("layout", "says"),
-    [("rank_order=banana", "tp-pp-dp"), ("schedule=foo", "interleaved"), ("pp=2,stage_split=evn", "even")],
+    [("rank_order=banana", "tp-cp-pp-dp"), ("schedule=foo", "interleaved"), ("pp=2,stage_split=evn", "even")],
 )
 def test_unknown_words_of_a_layout_get_the_known_ones(estimate_request: Requests, layout: str, says: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -15,10 +15,22 @@ from meshwright.specs.layout import Layout
 
 #: Always shown; the other columns of a layout only where a candidate leaves their usual value.
 BASE = ("dp", "tp", "pp", "micro_batch")
-USUAL = {"sp": False, "vpp": 1, "zero_stage": 0, "recompute": "none", "stage_split": "even", "rank_order": "tp-dp-pp"}
+USUAL = {
+    name: getattr(Layout(zero_stage=0), name)
+    for name in (
+        "cp", "cp_kind", "ep", "etp", "dispatcher", "sp", "vpp", "schedule", "zero_stage", "reshard_after_forward",
+        "dp_replicate", "recompute", "offload_optimizer", "offload_parameters", "stage_split", "rank_order",
+    )
+}  # fmt: skip
 #: Narrow headers; `mw explain NAME` knows the full ones.
 HEADERS = {
     "micro_batch": "mb",
+    "dp_replicate": "repl",
+    "reshard_after_forward": "reshard",
+    "offload_optimizer": "off.opt",
+    "offload_parameters": "off.par",
+    "dispatcher": "dispatch",
+    "cp_kind": "cp by",
     "zero_stage": "zero",
     "recompute": "recomp",
     "stage_split": "split",

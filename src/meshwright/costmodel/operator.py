@@ -12,37 +12,66 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Parameters(NamedTuple):
-    """Parameter elements of one block: those that tensor parallelism shards, and those every TP rank keeps."""
+    """Parameter elements of one block: those that TP shards, those every TP rank keeps, and all routed experts'.
+
+    ``active_expert`` of the ``expert`` elements are the ones that a token meets (its top-k experts).
+    """
 
     sharded: int
     replicated: int
+    expert: int = 0
+    active_expert: int = 0
 
     @property
     def total(self) -> int:
         """Elements of the whole block."""
-        return self.sharded + self.replicated
+        return self.sharded + self.replicated + self.expert
+
+    @property
+    def active(self) -> int:
+        """Elements that a token meets."""
+        return self.sharded + self.replicated + self.active_expert
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes a block runs with, per rank: arrays of shape (r,) over distinct (micro_batch, tp, sp) rows.
+    """The shapes a block runs with, per rank: arrays of shape (r,) over distinct (micro_batch, tp, sp, cp, ..) rows.
 
     ``sp_degree`` is ``tp`` where sequence parallelism is on, else 1: it divides what lies outside the TP region.
+    ``cp`` cuts every sequence, ``ep`` and ``etp`` the experts. ``document_len``: attention stays inside documents of
+    this mean length (``seq_len``: not packed). ``expert_load_ratio``: tokens of the fullest expert rank over the mean.
     """
 
     micro_batch: FloatArray
     tp: FloatArray
     sp_degree: FloatArray
+    cp: FloatArray
+    ep: FloatArray
+    etp: FloatArray
     seq_len: int
     hidden_size: int
     vocab_size: int
     element_bytes: int
     attention: Literal["flash", "unfused"]
+    document_len: float
+    expert_load_ratio: float = 1.0
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens of a micro-batch, (r,)."""
-        return self.micro_batch * self.seq_len
+        """Tokens of a micro-batch on one context-parallel rank, (r,)."""
+        return self.micro_batch * self.seq_len / self.cp
+
+    def score_pairs(self, *, causal: bool = True, window: int = 0) -> float:
+        """(query, key) pairs that one head scores in one whole sequence.
+
+        A causal model needs half of the square of each document; ``window`` > 0 caps how far back a query looks.
+        """
+        length = min(self.document_len, float(self.seq_len))
+        if window and window < length:
+            seen = window - window**2 / (2.0 * length) if causal else min(2.0 * window, length)
+        else:
+            seen = length / 2.0 if causal else length
+        return self.seq_len * seen
 
     @property
     def outer_tokens(self) -> FloatArray:
@@ -59,6 +88,8 @@ class Operator:
     ``memory``: bound by HBM traffic; ``forward_bytes`` / ``backward_bytes`` are bytes read plus written.
     ``model_flops`` are the causal model FLOPs (for MFU), ``full_flops`` count attention's full square.
     ``module`` is the recompute unit (specs.layout.RECOMPUTE_MODULES). ``kernels`` are launches (forward, backward).
+    ``count`` such operators run one after the other (``kernels`` is of one). ``low_precision``: a GEMM that an FP8 or
+    FP4 recipe quantises; the head, routers and attention's own products stay in 16 bit.
     """
 
     name: str
@@ -75,6 +106,8 @@ class Operator:
     backward_bytes: FloatArray | float = 0.0
     head_dim: int = 0
     trainable_weight: bool = True
+    count: float = 1.0
+    low_precision: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +134,8 @@ def gemm(
     kernels: tuple[int, int] = (1, 2),
     causal_ratio: float = 1.0,
     trainable_weight: bool = True,
+    low_precision: bool = True,
+    count: float = 1.0,
 ) -> Operator:
     """A GEMM operator: 2 m n k FLOPs a product."""
     return Operator(
@@ -115,6 +150,8 @@ def gemm(
         forward_flops=2.0 * batch * m * n * k,
         causal_ratio=causal_ratio,
         trainable_weight=trainable_weight,
+        low_precision=low_precision and trainable_weight,
+        count=count,
     )
 
 

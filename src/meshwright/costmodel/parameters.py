@@ -15,7 +15,7 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 def block_parameters(model: ModelSpec, members: Iterable[BlockSpec]) -> Parameters:
     """Sharded and replicated parameter elements of some blocks together."""
     counts = [blocks.kind(member).parameters(model, member) for member in members]
-    return Parameters(sum(c.sharded for c in counts), sum(c.replicated for c in counts))
+    return Parameters(*(sum(column) for column in zip(*counts, strict=True))) if counts else Parameters(0, 0)
 
 
 def parameter_count(model: ModelSpec) -> int:
@@ -28,14 +28,18 @@ def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
     """Shapes of a whole micro-batch on one rank (tp 1): for counts of the model rather than of a layout."""
     one = np.ones(1)
     return Shapes(
-        one * micro_batch,
-        one,
-        one,
-        job.seq_len,
-        job.model.hidden_size,
-        job.model.vocab_size,
-        job.element_bytes,
-        job.attention,
+        micro_batch=one * micro_batch,
+        tp=one,
+        sp_degree=one,
+        cp=one,
+        ep=one,
+        etp=one,
+        seq_len=job.seq_len,
+        hidden_size=job.model.hidden_size,
+        vocab_size=job.model.vocab_size,
+        element_bytes=job.element_bytes,
+        attention=job.attention,
+        document_len=float(job.seq_len),
     )
 
 
@@ -53,5 +57,5 @@ def forward_flops_per_sequence(job: TrainingJob, *, causal: bool = True) -> floa
         for member in members:
             for operator in blocks.kind(member).operators(job.model, member, shapes):
                 ratio = operator.causal_ratio if causal else 1.0
-                total += repeat * ratio * float(np.sum(operator.forward_flops))
+                total += repeat * operator.count * ratio * float(np.sum(operator.forward_flops))
     return total

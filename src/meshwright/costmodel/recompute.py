@@ -20,6 +20,9 @@ _WITHIN = {
     "attention": ("attention",),
     "mlp": ("mlp",),
     "norm": ("norm",),
+    "moe": ("moe",),
+    "moe_activation": ("moe_activation", "moe"),
+    "mla_up": ("mla_up", "attention"),
 }
 
 
@@ -35,11 +38,15 @@ def shapes_of(job: TrainingJob, rows: LayoutBatch) -> Shapes:
         micro_batch=rows.micro_batch.astype(float),
         tp=tp,
         sp_degree=np.where(rows.sp != 0, tp, 1.0),
+        cp=rows.cp.astype(float),
+        ep=rows.ep.astype(float),
+        etp=rows.etp.astype(float),
         seq_len=job.seq_len,
         hidden_size=job.model.hidden_size,
         vocab_size=job.model.vocab_size,
         element_bytes=job.element_bytes,
         attention=job.attention,
+        document_len=float(job.seq_len),
     )
 
 

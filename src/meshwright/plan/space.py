@@ -22,7 +22,6 @@ from meshwright.i18n import _
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import (
-    COLUMNS,
     RANK_ORDERS,
     RECOMPUTE_BITS,
     RECOMPUTE_NAMES,
@@ -189,7 +188,7 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> Layo
         grid[..., 6] = batches
         parts.append(grid.reshape(-1, 7))
     table = np.concatenate(parts) if parts else np.empty((0, 7), np.int64)
-    columns = {name: np.zeros(len(table), np.int32) for name in COLUMNS}
+    columns = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
     for i, name in enumerate(("dp", "tp", "pp", "vpp", "schedule", "stage_split", "micro_batch")):
         columns[name] = table[:, i].astype(np.int32)
     columns["sp"] += int(fixed.get("sp", False))

@@ -366,8 +366,8 @@ WORDS: Mapping[str, Term] = {
     "interleaved": Term(
         "word", None, N_("schedule=interleaved: each rank holds vpp chunks of the model, which shrinks the bubble.")
     ),
-    "dp-pp": Term("word", None, N_("rank_order=tp-dp-pp, shortened for the table.")),
-    "pp-dp": Term("word", None, N_("rank_order=tp-pp-dp, shortened for the table.")),
+    "dp-pp": Term("word", None, N_("rank_order=tp-cp-dp-pp, shortened for the table.")),
+    "pp-dp": Term("word", None, N_("rank_order=tp-cp-pp-dp, shortened for the table.")),
     "even": Term("word", None, N_("stage_split=even: every pipeline stage gets the same number of layers, or nearly.")),
     "ends": Term(
         "word", None, N_("stage_split=ends: embedding and head count as a layer each, so the end stages get fewer.")

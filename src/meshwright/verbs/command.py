@@ -18,7 +18,8 @@ def layout_text(layout: Layout) -> str:
     """The layout as ``--layout`` takes it: the degrees and the micro-batch always, the rest where it is not usual."""
     always = ("dp", "tp", "pp", "micro_batch", "zero_stage")
     said = []
-    for name, value in layout.model_dump().items():
+    for name in Layout.model_fields:
+        value = getattr(layout, name)
         if name in always or value != _USUAL[name]:
             said.append(f"{name}={written(value)}")
     return ",".join(said)

@@ -11,7 +11,7 @@ from meshwright.costmodel.kernel import KernelConstants, backward_time_s, forwar
 from meshwright.costmodel.operator import Shapes
 from meshwright.errors import InputError
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import RECOMPUTE_MODULES
+from meshwright.specs.layout import RECOMPUTE_MODULES, Layout, LayoutBatch
 from meshwright.specs.model import BlockSpec, ModelSpec
 
 MODELS = ("gpt2-xl", "llama-3-8b", "bloom-7b1")
@@ -20,14 +20,18 @@ MODELS = ("gpt2-xl", "llama-3-8b", "bloom-7b1")
 def _shapes(model: ModelSpec, attention: str, tp: float, sp: float, micro_batch: float = 2.0) -> Shapes:
     one = np.ones(1)
     return Shapes(
-        one * micro_batch,
-        one * tp,
-        one * sp,
-        1024,
-        model.hidden_size,
-        model.vocab_size,
-        2,
-        attention,  # type: ignore[arg-type]
+        micro_batch=one * micro_batch,
+        tp=one * tp,
+        sp_degree=one * sp,
+        cp=one,
+        ep=one,
+        etp=one,
+        seq_len=1024,
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        element_bytes=2,
+        attention=attention,  # type: ignore[arg-type]
+        document_len=1024.0,
     )
 
 
@@ -73,6 +77,6 @@ def test_an_unknown_kind_names_the_nearest() -> None:
 def test_key_value_heads_are_replicated_beyond_their_number() -> None:
     model = catalog.model("llama-3-8b")
     attention = next(b for b in model.layers[0].blocks if b.kind == "attention")
-    refused = blocks.violations(model, attention, np.array([1, 2, 8, 16, 3], np.int32))
+    refused = blocks.violations(model, attention, LayoutBatch.of(Layout(tp=tp) for tp in (1, 2, 8, 16, 3)))
     assert refused["tp_divides_heads"].tolist() == [False, False, False, False, True]
     assert refused["tp_divides_kv_heads"].tolist() == [False, False, False, False, True]

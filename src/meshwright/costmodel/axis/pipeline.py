@@ -13,14 +13,14 @@ from meshwright.costmodel.stages import layers_per_stage
 from meshwright.i18n import N_
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import RANK_ORDERS, LayoutBatch
+from meshwright.specs.layout import LayoutBatch, rank_order
 
 NAME = "pp"
 RULES = {
     "split_fits": N_("the stage split must give every stage its layers (pp x vpp must divide them when interleaved)"),
     "schedule_fits": N_("the schedule must suit pp, vpp and the number of micro-batches"),
     "schedule_known": N_("the schedule must be a known one"),
-    "rank_order_known": N_("rank_order must start with tp and name dp and pp once each"),
+    "rank_order_known": N_("rank_order must name tp, cp, dp and pp once each"),
 }
 
 
@@ -36,7 +36,7 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
             unknown |= rows
         else:
             unfit |= rows & ~known[name].legal(layouts.pp, layouts.vpp, n_micro_batches)
-    bad_orders = [code for code, order in enumerate(layouts.rank_orders) if order not in RANK_ORDERS]
+    bad_orders = [code for code, order in enumerate(layouts.rank_orders) if rank_order(order) != order]
     return {
         "split_fits": ~split_fits(job.model.n_layers, layouts),
         "schedule_fits": unfit,

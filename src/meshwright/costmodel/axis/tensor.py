@@ -30,7 +30,7 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
     found: dict[str, BoolArray] = {}
     members = [*job.model.prologue, *(b for group in job.model.layers for b in group.blocks), *job.model.epilogue]
     for member in members:
-        for rule, violated in blocks.violations(job.model, member, layouts.tp).items():
+        for rule, violated in blocks.violations(job.model, member, layouts).items():
             found[rule] = found[rule] | violated if rule in found else violated
     per_node = cluster.gpus_per_node
     found["tp_fits_nodes"] = (per_node % layouts.tp != 0) & (layouts.tp % per_node != 0)

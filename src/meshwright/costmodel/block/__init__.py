@@ -4,7 +4,11 @@
 * ``operators(model, block, shapes) -> list[Operator]``: the forward pass of one micro-batch on one rank;
 * ``saved(model, block, shapes) -> list[Saved]``: activations kept for the backward;
 * ``TP_REDUCE``: the phases (``forward``, ``backward``) in which tensor parallelism reduces over the block's boundary;
-* ``legal(model, block, tp) -> mapping rule -> violated`` (optional): what the block refuses.
+* ``legal(model, block, layouts) -> mapping rule -> violated`` (optional): what the block refuses;
+* ``sequence_exchange(model, block, shapes) -> (query_bytes, key_value_bytes)`` (optional): what one rank holds of one
+  micro-batch, (r,) each, that every other part of a sequence cut by context parallelism has to meet;
+* ``expert_exchange(model, block, shapes) -> bytes`` (optional): what one rank sends to the experts in one micro-batch's
+  forward, (r,), all of its tokens' top-k copies, before any is kept at home.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from meshwright import discovery
 from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.model import BlockSpec, ModelSpec
 
 
@@ -60,7 +65,7 @@ def kind(block: BlockSpec) -> BlockKind:
     return known[block.kind]
 
 
-def violations(model: ModelSpec, block: BlockSpec, tp: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[np.bool_]]:
-    """The rules that ``block`` breaks at each ``tp``; empty where its kind refuses nothing."""
+def violations(model: ModelSpec, block: BlockSpec, layouts: LayoutBatch) -> Mapping[str, npt.NDArray[np.bool_]]:
+    """The rules that ``block`` breaks in each layout; empty where its kind refuses nothing."""
     legal = getattr(kind(block), "legal", None)
-    return legal(model, block, tp) if legal else {}
+    return legal(model, block, layouts) if legal else {}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes, gemm, memory
+from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "attention"
@@ -24,9 +25,10 @@ def _heads(block: BlockSpec) -> tuple[int, int, int]:
     return int(options["num_attention_heads"]), int(options["num_key_value_heads"]), int(options["head_dim"])
 
 
-def legal(model: ModelSpec, block: BlockSpec, tp: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[np.bool_]]:
+def legal(model: ModelSpec, block: BlockSpec, layouts: LayoutBatch) -> Mapping[str, npt.NDArray[np.bool_]]:
     """TP must divide the query heads, and divide or be a multiple of the key-value heads (replicated then)."""
     heads, kv_heads, _head_dim = _heads(block)
+    tp = layouts.tp
     return {
         "tp_divides_heads": heads % tp != 0,
         "tp_divides_kv_heads": (kv_heads % tp != 0) & (tp % kv_heads != 0),

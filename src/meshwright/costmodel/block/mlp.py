@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes, gemm, memory
+from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "mlp"
 TP_REDUCE = ("forward", "backward")
 
 
-def legal(model: ModelSpec, block: BlockSpec, tp: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[np.bool_]]:
+def legal(model: ModelSpec, block: BlockSpec, layouts: LayoutBatch) -> Mapping[str, npt.NDArray[np.bool_]]:
     """TP must divide the intermediate size."""
-    return {"tp_divides_intermediate": int(block.options["intermediate_size"]) % tp != 0}
+    return {"tp_divides_intermediate": int(block.options["intermediate_size"]) % layouts.tp != 0}
 
 
 def parameters(model: ModelSpec, block: BlockSpec) -> Parameters:
