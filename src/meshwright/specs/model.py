@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, PositiveInt
@@ -43,6 +44,20 @@ class ModelSpec(CatalogEntry):
     def n_layers(self) -> int:
         """Layers in all."""
         return sum(group.repeat for group in self.layers)
+
+    @cached_property
+    def layer_kinds(self) -> tuple[tuple[BlockSpec, ...], ...]:
+        """The distinct layers, each as its blocks, in order of first appearance."""
+        kinds: list[tuple[BlockSpec, ...]] = []
+        for group in self.layers:
+            if group.blocks not in kinds:
+                kinds.append(group.blocks)
+        return tuple(kinds)
+
+    @cached_property
+    def layer_sequence(self) -> tuple[int, ...]:
+        """The index into ``layer_kinds`` of each layer, in order."""
+        return tuple(self.layer_kinds.index(group.blocks) for group in self.layers for _each in range(group.repeat))
 
 
 class DenseTransformer(Noun):
