@@ -19,6 +19,7 @@ from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
+from meshwright.specs.layout import LayoutBatch
 
 #: fp32 master weight, first and second moment of Adam.
 ADAM_STATE_BYTES = 12
@@ -42,10 +43,10 @@ def reserved_bytes(allocated_bytes: FloatArray, outside_bytes: FloatArray, fragm
 
 @formula("saved activations of every micro-batch in flight, and the recomputed ones of the part that runs", "bytes")
 def activation_bytes(
-    in_flight_chunks: FloatArray, vpp: npt.NDArray[np.int32], saved_bytes: FloatArray, working_bytes: FloatArray
+    in_flight_chunks: FloatArray, chunks: npt.NDArray[np.int32], saved_bytes: FloatArray, working_bytes: FloatArray
 ) -> FloatArray:
-    """Activations of a rank whose ``vpp`` chunks together save ``saved_bytes`` a micro-batch, (n,)."""
-    return np.asarray(in_flight_chunks / vpp * saved_bytes + working_bytes)
+    """Activations of a rank whose ``chunks`` together save ``saved_bytes`` a micro-batch, (n,)."""
+    return np.asarray(in_flight_chunks / chunks * saved_bytes + working_bytes)
 
 
 @dataclass(slots=True)
@@ -63,8 +64,8 @@ def peak(rows: Gathered) -> Peak:
 
     What is held for the backward is computed on rows that differ in it, states on rows that differ in those.
     """
-    held_first, held_row = distinct(rows.columns())
-    state_first, state_row = distinct(((rows.cell_row, len(rows.cells)), (rows.layouts.zero_stage, 2)))
+    held_first, held_row = distinct(rows.held_columns())
+    state_first, state_row = distinct(rows.state_columns())
     holders, owners = rows.take(held_first), rows.take(state_first)
     worst = np.zeros(len(rows), np.intp)
     highest = np.full(len(rows), -np.inf)
@@ -85,11 +86,34 @@ def peak(rows: Gathered) -> Peak:
 
 
 def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each."""
-    job = rows.job
-    shards = data.divides("optimizer_state", rows.layouts)
-    found = state_bytes(rows.rank_parameters(class_index), job.element_bytes, job.grad_bytes, shards)
-    return dict(zip(("weights", "gradients", "optimizer"), found, strict=True))
+    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each, and of gathered weights."""
+    job, layouts = rows.job, rows.layouts
+    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gathered_weights")}
+    for experts, parameters in enumerate(rows.rank_parameters(class_index)):
+        if not parameters.any():
+            continue
+        shards = {
+            kind: data.divides(kind, layouts, experts=bool(experts))
+            for kind in ("weights", "gradients", "optimizer_state")
+        }
+        weights, gradients, optimizer = state_bytes(
+            parameters, job.element_bytes, job.grad_bytes, shards["optimizer_state"]
+        )
+        on_device = np.where(layouts.offload_parameters > 0, 0.0, 1.0)
+        total["weights"] += weights / shards["weights"] * on_device
+        total["gradients"] += gradients / shards["gradients"]
+        total["optimizer"] += np.where(layouts.offload_optimizer > 0, 0.0, optimizer)
+        if (layouts.zero_stage >= 3).any():
+            total["gathered_weights"] += gathered_weight_bytes(weights, rows.layers(class_index), layouts)
+    total["gather"] = total.pop("gathered_weights")
+    return total
+
+
+@formula("FSDP, arXiv 2304.11277 section 3.3: the unit that runs and the one fetched ahead; or all, kept", "bytes")
+def gathered_weight_bytes(weights_bytes: FloatArray, n_layers: FloatArray, layouts: LayoutBatch) -> FloatArray:
+    """Whole weights that ZeRO-3 holds beside its shards, (n,), on a rank of ``n_layers`` units."""
+    units = np.where(layouts.reshard_after_forward != 0, np.minimum(2.0, n_layers), n_layers)
+    return np.where(layouts.zero_stage >= 3, weights_bytes * units / np.maximum(n_layers, 1.0), 0.0)
 
 
 def _working(rows: Gathered) -> FloatArray:
@@ -107,15 +131,15 @@ def _held(rows: Gathered, class_index: int | IndexArray, working: FloatArray) ->
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index)),
-        layouts.vpp,
+        rows.chunks_of_rank(),
         rows.in_class(tables.saved_bytes, class_index),
         working,
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
     token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
-    gathered = np.asarray((layouts.sp * layouts.micro_batch) * token_bytes, np.float64)
+    gathered = np.asarray((layouts.sp * layouts.micro_batch) * (token_bytes / layouts.cp), np.float64)
     logits = rows.in_class(tables.logits_bytes, class_index)
-    return {"activations": activations, "logits": logits, "gather": gathered}
+    return {"activations": activations, "logits": logits, "gathered_activations": gathered}
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
@@ -132,7 +156,9 @@ def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
 def _buffers(rows: Gathered) -> FloatArray:
     """Communicator buffers of the groups a rank belongs to, and library workspaces, (n,)."""
     layouts = rows.layouts
-    communicators = (layouts.tp > 1).astype(float) + (layouts.dp > 1) + (layouts.pp > 1)
+    communicators = np.zeros(len(rows))
+    for axis in ("tp", "cp", "dp", "pp", "ep", "etp"):
+        communicators += getattr(layouts, axis) > 1
     return communicators * rows.constants.get("communicator_buffer_bytes") + rows.constants.get("workspace_bytes")
 
 
@@ -140,6 +166,7 @@ def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
     context = np.full(len(rows), rows.constants.get("context_bytes"))
     tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
+    tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
     return tensors | {"buffers": found.outside_bytes - context, "context": context}
 
 

@@ -52,9 +52,7 @@ class GroupPlacement:
 
     def take(self, index: npt.NDArray[np.intp]) -> GroupPlacement:
         """The rows of ``index``."""
-        return GroupPlacement(
-            self.size.take(index), self.ranks_per_node.take(index), self.groups_per_node.take(index)
-        )
+        return GroupPlacement(self.size.take(index), self.ranks_per_node.take(index), self.groups_per_node.take(index))
 
 
 def expert_dp(layouts: LayoutBatch) -> IntArray:
@@ -82,7 +80,7 @@ def _degree(name: str, layouts: LayoutBatch) -> IntArray:
     if name == "edp":
         return expert_dp(layouts)
     if name == "edp_shard":
-        return np.maximum(expert_dp(layouts) // layouts.dp_replicate, 1)
+        return np.asarray(np.maximum(expert_dp(layouts) // layouts.dp_replicate, 1), np.int32)
     if name == "edp_replicate":
         return layouts.dp_replicate
     return np.asarray(getattr(layouts, name), np.int32)

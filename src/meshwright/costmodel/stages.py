@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.schedule import schedules
+from meshwright.costmodel.schedule import stages_of_rank
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -39,24 +39,21 @@ def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[
 
 
 class StageKey(NamedTuple):
-    """What decides which layers a rank holds; ``schedule`` is "" unless it places stages in a way of its own."""
+    """What decides which layers a rank holds."""
 
     pp: int
     vpp: int
     split: str
-    schedule: str = ""
+    schedule: str
 
     @property
     def n_stages(self) -> int:
         """Virtual stages that the model is cut into."""
-        own = getattr(schedules()[self.schedule], "n_virtual_stages", None) if self.schedule else None
-        return int(own(self.pp, self.vpp)) if own else self.pp * self.vpp
+        return self.pp * self.vpp
 
     def of_rank(self, rank: int) -> tuple[int, ...]:
         """The virtual stages that ``rank`` holds, chunk by chunk."""
-        if self.schedule:
-            return tuple(schedules()[self.schedule].stages_of_rank(rank, self.pp, self.vpp))  # type: ignore[attr-defined]
-        return tuple(range(rank, self.pp * self.vpp, self.pp))
+        return stages_of_rank(self.schedule, rank, self.pp, self.vpp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ def _classes(key: StageKey, sequence: tuple[int, ...]) -> tuple[tuple[tuple[Part
 def chunk_parts(key: StageKey, sequence: tuple[int, ...]) -> list[Parts]:
     """Parts of each virtual stage in model order: (prologue, layers of each kind..., epilogue)."""
     n_stages = key.n_stages
-    stages = layers_per_stage(key.split, len(sequence), n_stages // key.vpp, key.vpp)
+    stages = layers_per_stage(key.split, len(sequence), key.pp, key.vpp)
     if stages is None:
         raise KeyError(f"split {key.split} does not fit {len(sequence)} layers on {n_stages} stages")
     kinds = range(max(sequence) + 1)

@@ -7,6 +7,7 @@ out states together with the replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -77,7 +78,12 @@ def gathers(layouts: LayoutBatch, n_micro_batches: FloatArray) -> tuple[FloatArr
 
 
 def sends(
-    job: TrainingJob, parameters: FloatArray, layouts: LayoutBatch, n_micro_batches: FloatArray, *, experts: bool = False
+    job: TrainingJob,
+    parameters: FloatArray,
+    layouts: LayoutBatch,
+    n_micro_batches: FloatArray,
+    *,
+    experts: bool = False,
 ) -> list[Traffic]:
     """Gradient and weight traffic of ``parameters`` trainable elements a rank, (n,); ``count`` is per step.
 
@@ -88,8 +94,8 @@ def sends(
     replicas, shards, copies = (
         ("expert_all", "expert_shard", "expert_replicate") if experts else ("dp", "shard", "replicate")
     )
-    backward = "backward" if job.overlap_grad_reduce else None
-    forward = "forward" if job.overlap_param_gather else None
+    backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
+    forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
     zero = layouts.zero_stage
     times = reductions(layouts, n_micro_batches)
     in_forward, in_backward = gathers(layouts, n_micro_batches)

@@ -47,8 +47,9 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
 
 def divides(tensor_kind: str, layouts: LayoutBatch) -> FloatArray:
     """EP deals the experts out, ETP cuts each."""
-    both = layouts.ep.astype(float) * layouts.etp
-    return both if tensor_kind == "expert_parameters" else np.ones(len(layouts))
+    if tensor_kind != "expert_parameters":
+        return np.ones(len(layouts))
+    return np.asarray(layouts.ep * layouts.etp, float)
 
 
 @formula("a token goes to each node at most once; experts at random: N (1 - (1 - 1/N)^k) of N nodes are met", "ratio")
@@ -84,5 +85,8 @@ def sends(
                 crossing = np.where(ep_groups.crosses_nodes, deduplicated_ratio(experts_per_token, nodes), 1.0) * routed
             found.append(Traffic(NAME, "all_to_all", crossing, 2, phase))
         gathered = routed * shapes.etp
-        found += [Traffic("etp", "all_gather", gathered, 1, phase), Traffic("etp", "reduce_scatter", gathered, 1, phase)]
+        found += [
+            Traffic("etp", "all_gather", gathered, 1, phase),
+            Traffic("etp", "reduce_scatter", gathered, 1, phase),
+        ]
     return found

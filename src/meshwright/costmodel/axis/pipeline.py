@@ -70,5 +70,4 @@ def sends(job: TrainingJob, layouts: LayoutBatch) -> Traffic:
     activation is cut that way to begin with (arXiv 2104.04473, section 4.1).
     """
     size = job.element_bytes * layouts.micro_batch * float(job.seq_len) * job.model.hidden_size
-    size = size / (layouts.tp * layouts.cp)
-    return Traffic(NAME, "send_recv", size, 1, "forward")
+    return Traffic(NAME, "send_recv", np.asarray(size / (layouts.tp * layouts.cp), float), 1, "forward")
