@@ -1,5 +1,6 @@
-"""Data parallelism with ZeRO 0 to 3, FSDP and HSDP. Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277.
+"""Data parallelism with ZeRO 0 to 3, FSDP and HSDP.
 
+Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277.
 Context-parallel ranks see other parts of the same sequences with the same weights, so they reduce gradients and share
 out states together with the replicas.
 """
