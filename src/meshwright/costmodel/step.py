@@ -249,6 +249,7 @@ def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
         multiplicity=rows.stages.multiplicity.take(rows.stage_row, axis=1).T,
         forward_s=classes(forward),
         backward_s=classes(backward),
+        weight_s=np.zeros((len(rows), rows.n_classes)),
         embedding_forward_s=ends(first, forward),
         embedding_backward_s=ends(first, backward),
         head_forward_s=ends(last, forward),
@@ -392,5 +393,6 @@ def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants
         n_micro_batches=int(rows.n_micro_batches[0]),
         forward_s=laid_out(rows.tables.times.total_forward_s()),
         backward_s=laid_out(rows.tables.times.total_backward_s()),
+        weight_s=np.zeros((layout.pp, layout.vpp)),
         hop_s=float(_hop_s(rows)[0]),
     )
