@@ -12,7 +12,8 @@ from meshwright.timeline.replay import Replay, replay, replay_orders
 
 
 def even(schedule: str, pp: int, vpp: int, m: int, hop_s: float = 0.0) -> PipelineTimes:
-    return PipelineTimes(schedule, pp, vpp, m, np.full((pp, vpp), 1.0), np.full((pp, vpp), 2.0), np.full((pp, vpp), 0.8), hop_s)
+    one = np.ones((pp, vpp))
+    return PipelineTimes(schedule, pp, vpp, m, one, 2 * one, 0.8 * one, hop_s)
 
 
 def uneven(schedule: str, pp: int, vpp: int, m: int, hop_s: float) -> PipelineTimes:

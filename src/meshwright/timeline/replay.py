@@ -31,9 +31,9 @@ PHASES = ("forward", "backward", "weight")
 class Replay:
     """When every task of one step ran.
 
-    Columns of length n, by rank and then in the order the rank ran them: ``rank``, ``chunk``, ``micro_batch``, ``stage``
-    (virtual), ``phase`` (index into ``PHASES``), ``start_s``, ``finish_s``, ``sends_to`` (the rank that waits for what
-    it sends; -1: none) and ``sent_s`` (when that leaves). ``peak_in_flight`` (pp,): most (micro-batch, chunk)
+    Columns of length n, by rank and then in the order the rank ran them: ``rank``, ``chunk``, ``micro_batch``,
+    ``stage`` (virtual), ``phase`` (index into ``PHASES``), ``start_s``, ``finish_s``, ``sends_to`` (the rank that waits
+    for what it sends; -1: none) and ``sent_s`` (when that leaves). ``peak_in_flight`` (pp,): most (micro-batch, chunk)
     activations alive at once on each rank, from the start of the forward to the end of the whole backward.
     """
 
@@ -127,8 +127,8 @@ class _Step(NamedTuple):
     """Work that starts at one moment: a task, or two joined.
 
     ``needs``: the slots it waits for; ``sends``: the slots it fills, each with how much later that is ready;
-    ``durations_s`` and ``sends_to`` (another rank or -1) of its tasks. A slot is one task of the pipeline: forwards by virtual stage and micro-batch, then
-    backwards the same way. Weight gradients wait for nothing but the tasks before them.
+    ``durations_s`` and ``sends_to`` (another rank or -1) of its tasks. A slot is one task of the pipeline: forwards by
+    virtual stage and micro-batch, then backwards the same way. A weight gradient waits for the tasks before it only.
     """
 
     needs: list[int]
