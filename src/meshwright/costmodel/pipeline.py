@@ -61,7 +61,7 @@ class PipelineProfile:
 
 @dataclass(slots=True)
 class PipelineTimes:
-    """One pipeline in full: ``forward_s[r, c]``, ``backward_s[r, c]``, of it ``weight_s[r, c]``: seconds a micro-batch.
+    """One pipeline in full: ``forward_s[r, c]``, ``backward_s[r, c]`` and its part ``weight_s[r, c]``, each micro-batch.
 
     Shape (pp, chunks): as many chunks as ``stages_of_rank`` lists, which is vpp but for DualPipe's two.
     """

@@ -22,10 +22,10 @@ class Schedule(Protocol):
     """What the module of a schedule defines.
 
     ``NAME``: the word of ``--layout schedule=``. Optional, with what holds where a module is silent:
-    ``SPLITS_BACKWARD`` (False): some weight gradients are tasks of their own. ``PARAMETER_COPIES`` (1): ranks that
-    hold each stage, among which the micro-batches are divided. ``HIDES_EXPERT_TRAFFIC`` (False): a forward runs beside
-    a backward of another micro-batch, so that the dispatch and combine of one hide behind the computation of the
-    other. ``stages_of_rank(rank, pp, vpp)`` (rank, pp + rank, 2 pp + rank...): the virtual stages of its chunks.
+    ``SPLITS_BACKWARD`` (False): some weight gradients are tasks of their own. ``PARAMETER_COPIES`` (1): ranks that hold
+    each stage, among which the micro-batches are divided. ``HIDES_EXPERT_TRAFFIC`` (False): a forward runs beside a
+    backward of another micro-batch, so that the dispatch and combine of one hide behind the computation of the other.
+    ``stages_of_rank(rank, pp, vpp)`` (rank, pp + rank, 2 pp + rank...): the virtual stages of the rank's chunks.
     """
 
     NAME: str
