@@ -13,6 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import block as blocks
+from meshwright.costmodel.adapters import (
+    Backward,
+    adapter_operators,
+    backward_of,
+    dequantisation,
+    is_adapted,
+    is_linear,
+)
 from meshwright.costmodel.axis import tensor
 from meshwright.costmodel.communication import collective_time_s
 from meshwright.costmodel.kernel import (
@@ -25,6 +33,7 @@ from meshwright.costmodel.kernel import (
 from meshwright.costmodel.mesh import GroupPlacement
 from meshwright.costmodel.operator import Operator, Shapes
 from meshwright.costmodel.parameters import block_parameters
+from meshwright.costmodel.precision import quantisation
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
@@ -158,23 +167,36 @@ class _Part:
         """One block: its operators and its TP traffic."""
         kind = blocks.kind(member)
         for operator in kind.operators(self.job.model, member, self.shapes):
-            self._operator(operator)
+            self._operator(operator, member)
         if kind.TP_REDUCE:
             self._tp(member.kind, kind.TP_REDUCE, wire)
 
-    def _operator(self, operator: Operator) -> None:
-        again = recomputed(self.masks, operator.module)
-        forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
+    def _operator(self, operator: Operator, member: BlockSpec) -> None:
+        needs = backward_of(self.job, member)
+        self._run(operator, needs)
+        if self.kernel.low is not None and is_linear(operator):
+            self._run(quantisation(operator, self.job), needs)
+        if self.job.frozen_dtype == "nf4" and needs != "all" and is_linear(operator):
+            self._run(dequantisation(operator, self.job), needs)
+        if is_adapted(operator, self.job):
+            for beside in adapter_operators(operator, member, self.job):
+                self._run(beside, "all")
+
+    def _run(self, operator: Operator, needs: Backward) -> None:
+        """An operator's time, launches and FLOPs; ``needs`` says which gradients its backward computes."""
+        again, count, size = recomputed(self.masks, operator.module), operator.count, self.shapes.tp.shape
+        forward = count * np.broadcast_to(forward_time_s(operator, self.job, self.kernel), size)[:, None]
         causal_flops = np.asarray(operator.forward_flops * operator.causal_ratio)
-        flops = np.broadcast_to(causal_flops, self.shapes.tp.shape)[:, None]
-        backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
+        flops = count * np.broadcast_to(causal_flops, size)[:, None]
+        backward = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, needs), size)
+        launches = 0.0 if needs == "none" else count * operator.kernels[1]
         self.sums["forward_s"] += forward
         self.sums["recompute_s"] += again * forward
         self.sums["backward_s"] += backward[:, None]
         self.sums["recompute_flops"] += again * flops
-        self.cpu["forward"] += operator.kernels[0] * self.per_kernel_s
-        self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)
-        self.cpu["backward"] += operator.kernels[1] * self.per_backward_kernel_s
+        self.cpu["forward"] += count * operator.kernels[0] * self.per_kernel_s
+        self.cpu["recompute"] += again * (count * operator.kernels[0] * self.per_kernel_s)
+        self.cpu["backward"] += launches * self.per_backward_kernel_s
 
     def _tp(self, kind: str, phases: tuple[str, ...], wire: _TpTimes) -> None:
         again = recomputed(self.masks, kind)

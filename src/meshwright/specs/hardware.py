@@ -11,7 +11,7 @@ from meshwright.specs.fact import CatalogEntry, Noun
 from meshwright.specs.limits import GPUS, NICS_PER_NODE, OVERSUBSCRIPTION, at_most
 from meshwright.units import Bytes, BytesPerS, FlopsPerS, Hertz, Watts
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4"]
 #: How the GPUs of a node reach each other.
 ScaleUp = Literal["nvswitch", "nvlink-mesh", "pcie", "none"]
 
