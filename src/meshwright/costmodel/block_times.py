@@ -13,6 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import block as blocks
+from meshwright.costmodel.adapters import (
+    Backward,
+    adapter_operators,
+    backward_of,
+    dequantisation,
+    is_adapted,
+    is_linear,
+    trainable_parameters,
+)
 from meshwright.costmodel.axis import Traffic, context, expert, tensor
 from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.kernel import (
@@ -24,7 +33,7 @@ from meshwright.costmodel.kernel import (
 )
 from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.operator import Operator, Shapes
-from meshwright.costmodel.parameters import block_parameters
+from meshwright.costmodel.precision import quantisation
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
@@ -94,11 +103,15 @@ def exposed_beside_s(communication_s: FloatArray, window_s: FloatArray) -> Float
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """What the rows of the block tables are: layouts of distinct shapes, and whether their schedule hides expert
-    traffic behind the computation of another micro-batch (DualPipe), (r,)."""
+    """What the rows of the block tables are: layouts of distinct shapes, and what their schedules do.
+
+    ``hides_experts`` (r,): expert traffic of one micro-batch runs beside the computation of another (DualPipe);
+    ``splits_backward``: some schedule asks for the weight gradient's part of the backward.
+    """
 
     layouts: LayoutBatch
     hides_experts: npt.NDArray[np.bool_]
+    splits_backward: bool
 
 
 def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArray, constants: Constants) -> BlockTimes:
@@ -110,10 +123,11 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
     found = []
     for index, members in enumerate(parts):
         part = _Part(job, shapes, kernel, part_masks(masks, index, len(parts)), constants)
+        part.splits_backward = rows.splits_backward
         for member in members:
             part.add(member, wire)
         if not job.gradient_accumulation_fusion:
-            held = block_parameters(job.model, members)
+            held = trainable_parameters(job, members)
             elements = held.sharded / shapes.tp + held.replicated + held.expert / (shapes.ep * shapes.etp)
             part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)[:, None]
         found.append(part.finish(rows.hides_experts))
@@ -247,6 +261,7 @@ class _Part:
             name: np.zeros(size)
             for name in ("forward_s", "backward_s", "weight_s", "recompute_s", "hidden_s", "recompute_flops")
         }
+        self.splits_backward = False
         self.comm = {phase: np.zeros((len(COMM_AXES), *size)) for phase in ("forward", "backward", "recompute")}
         self.cpu = {phase: np.zeros(size) for phase in ("forward", "backward", "recompute")}
         eager = 0.0 if job.cuda_graphs else 1.0
@@ -259,10 +274,11 @@ class _Part:
         kind = blocks.kind(member)
         core = [np.zeros_like(self.shapes.tp), np.zeros_like(self.shapes.tp)]
         for operator in kind.operators(self.job.model, member, self.shapes):
-            self._operator(operator)
+            self._operator(operator, member)
             if operator.module == "core_attention" and wire.cuts_sequences:
                 core[0] = core[0] + operator.count * forward_time_s(operator, self.job, self.kernel)
-                core[1] = core[1] + operator.count * backward_time_s(operator, self.job, self.kernel)
+                needs = backward_of(self.job, member)
+                core[1] = core[1] + operator.count * backward_time_s(operator, self.job, self.kernel, needs)
         module = getattr(kind, "MODULE", member.kind)
         if kind.TP_REDUCE:
             self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE))
@@ -275,19 +291,35 @@ class _Part:
             size_bytes = exchange(self.job.model, member, self.shapes)
             self._spent("ep", recomputed(self.masks, "moe"), wire.experts(member, size_bytes))
 
-    def _operator(self, operator: Operator) -> None:
-        again = recomputed(self.masks, operator.module)
-        forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
+    def _operator(self, operator: Operator, member: BlockSpec) -> None:
+        needs = backward_of(self.job, member)
+        self._run(operator, needs)
+        if self.kernel.low is not None and is_linear(operator):
+            self._run(quantisation(operator, self.job), needs)
+        if self.job.frozen_dtype == "nf4" and needs != "all" and is_linear(operator):
+            self._run(dequantisation(operator, self.job), needs)
+        if is_adapted(operator, self.job):
+            for beside in adapter_operators(operator, member, self.job):
+                self._run(beside, "all")
+
+    def _run(self, operator: Operator, needs: Backward) -> None:
+        """An operator's time, launches and FLOPs; ``needs`` says which gradients its backward computes."""
+        again, count, size = recomputed(self.masks, operator.module), operator.count, self.shapes.tp.shape
+        forward = count * np.broadcast_to(forward_time_s(operator, self.job, self.kernel), size)[:, None]
         causal_flops = np.asarray(operator.forward_flops * operator.causal_ratio)
-        flops = np.broadcast_to(causal_flops, self.shapes.tp.shape)[:, None]
-        backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
+        flops = count * np.broadcast_to(causal_flops, size)[:, None]
+        backward = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, needs), size)
+        launches = 0.0 if needs == "none" else count * operator.kernels[1]
         self.sums["forward_s"] += forward
         self.sums["recompute_s"] += again * forward
         self.sums["backward_s"] += backward[:, None]
+        if self.splits_backward and needs == "all":
+            inputs_s = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, "input"), size)
+            self.sums["weight_s"] += np.maximum(backward - inputs_s, 0.0)[:, None]
         self.sums["recompute_flops"] += again * flops
-        self.cpu["forward"] += operator.kernels[0] * self.per_kernel_s
-        self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)
-        self.cpu["backward"] += operator.kernels[1] * self.per_backward_kernel_s
+        self.cpu["forward"] += count * operator.kernels[0] * self.per_kernel_s
+        self.cpu["recompute"] += again * (count * operator.kernels[0] * self.per_kernel_s)
+        self.cpu["backward"] += launches * self.per_backward_kernel_s
 
     def _spent(self, axis: str, again: FloatArray, spent: _Spent | None) -> None:
         if spent is None:

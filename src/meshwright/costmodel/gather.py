@@ -15,14 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.adapters import Share, frozen_bytes, trainable_parameters
 from meshwright.costmodel.activations import Activations, activations
 from meshwright.costmodel.axis import expert, tensor
 from meshwright.costmodel.block_times import BlockTimes, Shaped, block_times
 from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.parameters import block_parameters
+from meshwright.costmodel.post_training import extra_model_copies
 from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.rows import Column, dense_codes, distinct
-from meshwright.costmodel.schedule import hides_expert_traffic, parameter_copies, schedules
+from meshwright.costmodel.schedule import hides_expert_traffic, parameter_copies, schedules, splits_backward
 from meshwright.costmodel.stages import StageKey, StageTable, stage_table
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
@@ -78,7 +80,8 @@ class Gathered:
 
     ``cell_row`` (n,) into ``cells``; ``place_row`` (n,) into ``placed``; ``mask_row`` (n,) into the recompute masks;
     ``block_row`` (n,) into the tables of blocks (K, r); ``stage_row`` (n,) into ``stages`` (.., d); ``state_row`` (n,)
-    into ``dense_parameters`` and ``expert_parameters`` (C, s), the elements a rank of each class holds.
+    into ``trained`` (2, C, s), the trained elements of dense and of expert weights that a rank of each class holds,
+    and ``frozen_bytes`` (2, C, s), the bytes of those that are only read.
     """
 
     job: TrainingJob
@@ -94,8 +97,8 @@ class Gathered:
     block_row: IndexArray
     stages: StageTable
     stage_row: IndexArray
-    dense_parameters: FloatArray
-    expert_parameters: FloatArray
+    trained: FloatArray
+    frozen_bytes: FloatArray
     state_row: IndexArray
     n_micro_batches: npt.NDArray[np.int32]
 
@@ -108,7 +111,7 @@ class Gathered:
         mask_row, masks = _masks(layouts)
         stages, stage_of_cell = _stages(job, cells)
         state_first, state_of_cell = distinct((cells.tp, cells.ep, cells.etp, (stage_of_cell, stages.counts.shape[-1])))
-        dense, experts = _rank_parameters(job, cells.take(state_first), stages, stage_of_cell[state_first])
+        trained, frozen_bytes = _rank_weights(job, cells.take(state_first), stages, stage_of_cell[state_first])
         n_micro_batches = (job.global_batch // (cells.dp * cells.micro_batch)).astype(np.int32)
         return cls(
             job=job,
@@ -124,8 +127,8 @@ class Gathered:
             block_row=(placed.shape.take(place_row) * 2 + layouts.sp) * len(masks) + mask_row,
             stages=stages,
             stage_row=stage_of_cell.take(cell_row),
-            dense_parameters=dense,
-            expert_parameters=experts,
+            trained=trained,
+            frozen_bytes=frozen_bytes,
             state_row=state_of_cell.take(cell_row),
             n_micro_batches=n_micro_batches.take(cell_row),
         )
@@ -179,14 +182,13 @@ class Gathered:
             return np.asarray(table[class_index, self.stage_row])
         return np.asarray(table[class_index].take(self.stage_row))
 
-    def rank_parameters(self, class_index: int | IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Elements of dense and of expert weights on a rank of the class, (n,) each."""
-        tables = (self.dense_parameters, self.expert_parameters)
+    def rank_weights(self, class_index: int | IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Trained elements and frozen bytes of dense and of expert weights on a rank of the class, (2, n) each."""
         if isinstance(class_index, np.ndarray):
-            dense, experts = (table[class_index, self.state_row] for table in tables)
-        else:
-            dense, experts = (table[class_index].take(self.state_row) for table in tables)
-        return dense, experts
+            return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
+        tables = (self.trained[:, class_index], self.frozen_bytes[:, class_index])
+        trained, frozen_bytes = (table.take(self.state_row, axis=1) for table in tables)
+        return trained, frozen_bytes
 
     def layers(self, class_index: int | IndexArray) -> FloatArray:
         """Layers on a rank of the class, (n,)."""
@@ -219,12 +221,12 @@ class Gathered:
         """Rows that have the class at all, (n,)."""
         return np.asarray((self.stages.multiplicity[class_index] > 0).take(self.stage_row))
 
-    def heaviest_parameters(self) -> tuple[FloatArray, FloatArray]:
-        """Elements of dense and of expert weights, each of the rank that holds most of it, (n,)."""
-        dense, experts = (
-            np.max(table, axis=0).take(self.state_row) for table in (self.dense_parameters, self.expert_parameters)
+    def heaviest_weights(self) -> tuple[FloatArray, FloatArray]:
+        """Trained elements and frozen bytes, dense and expert, each of the rank that holds most of it, (2, n)."""
+        trained, frozen_bytes = (
+            table.max(axis=1).take(self.state_row, axis=1) for table in (self.trained, self.frozen_bytes)
         )
-        return dense, experts
+        return trained, frozen_bytes
 
     def place(self, group: str) -> GroupPlacement:
         """Where the groups of ``mesh.GROUPS`` sit for each row of ``placed``."""
@@ -271,7 +273,7 @@ def _placed(cluster: Cluster, cells: LayoutBatch) -> tuple[Placed, Shaped]:
     shapes.sp = np.tile(np.array([0, 1], np.int32), len(first))
     moved = shape != np.tile(shape[: len(cells)], orders)
     placed = Placed(tiled, shape, np.where(moved, tiled.rank_order, np.int32(0)))
-    return placed, Shaped(shapes, hides.take(twice))
+    return placed, Shaped(shapes, hides.take(twice), any(splits_backward(cells.schedules[code]) for code in np.unique(cells.schedule)))
 
 
 def _stages(job: TrainingJob, cells: LayoutBatch) -> tuple[StageTable, IndexArray]:
@@ -289,24 +291,33 @@ def _stages(job: TrainingJob, cells: LayoutBatch) -> tuple[StageTable, IndexArra
     return stage_table(keys, job.model.layer_sequence), stage_of_cell
 
 
-def _rank_parameters(
+def _rank_weights(
     job: TrainingJob, layouts: LayoutBatch, stages: StageTable, stage_row: IndexArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Elements of dense and of expert weights a rank of each class holds, (C, s) each.
+    """Trained elements and frozen bytes of dense and of expert weights a rank of each class holds, (2, C, s) each.
 
-    A tied head on a rank of its own keeps a copy of the embedding.
+    A tied head on a rank of its own keeps a copy of the embedding. Models that stand beside the one that is trained
+    are as large and cut alike.
     """
-    parts = [block_parameters(job.model, members) for members in parts_of(job)]
-    counts = stages.counts
+    parts, counts = parts_of(job), stages.counts
+    by_tp, by_experts = tensor.divides("sharded_parameters", layouts), expert.divides("expert_parameters", layouts)
+    alone = (counts[:, -1] > 0) & (counts[:, 0] == 0) & job.model.tie_word_embeddings
 
-    def held(numbers: list[int]) -> FloatArray:
-        return np.asarray(np.einsum("ckd,k->cd", counts, np.array(numbers, float)))
+    def held(shares: list[Share], tied: float) -> FloatArray:
+        sharded, replicated, experts = (
+            np.einsum("ckd,k->cd", counts, np.array(column, float)) for column in zip(*shares, strict=True)
+        )
+        sharded = sharded + np.where(alone, tied, 0.0)
+        dense = sharded[:, stage_row] / by_tp + replicated[:, stage_row]
+        return np.stack([dense, experts[:, stage_row] / by_experts])
 
-    sharded = held([p.sharded for p in parts])
-    if job.model.tie_word_embeddings:
-        lonely_head = (counts[:, -1] > 0) & (counts[:, 0] == 0)
-        sharded += np.where(lonely_head, float(job.model.vocab_size * job.model.hidden_size), 0.0)
-    dense = sharded[:, stage_row] / tensor.divides("sharded_parameters", layouts)
-    dense += held([p.replicated for p in parts])[:, stage_row]
-    experts = held([p.expert for p in parts])[:, stage_row] / expert.divides("expert_parameters", layouts)
-    return np.asarray(dense), np.asarray(experts)
+    table = float(job.model.vocab_size * job.model.hidden_size)
+    is_trained = not job.lora_rank and "embedding" not in job.frozen
+    trained = held([trainable_parameters(job, members) for members in parts], table if is_trained else 0.0)
+    frozen = held([frozen_bytes(job, members) for members in parts], 0.0 if is_trained else table * job.element_bytes)
+    copies = extra_model_copies(job)
+    if copies:
+        whole = held([Share(*block_parameters(job.model, members)[:3]) for members in parts], table)
+        frozen += whole * sum(copy.weights_bytes_per_parameter for copy in copies if not copy.trainable)
+        trained += whole * sum(copy.trainable for copy in copies)
+    return trained, frozen

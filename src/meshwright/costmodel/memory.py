@@ -13,26 +13,25 @@ import numpy.typing as npt
 
 from meshwright.costmodel.axis import data
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
+from meshwright.costmodel.optimizer import OptimizerBytes, moment_bytes, state_bytes_per_parameter
 from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
-from meshwright.specs.layout import LayoutBatch
-
-#: fp32 master weight, first and second moment of Adam.
-ADAM_STATE_BYTES = 12
-#: The share of Adam's state that its first step creates.
-ADAM_MOMENTS_SHARE = 2.0 / 3.0
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import OFFLOADS, LayoutBatch
 
 
-@formula("mixed-precision Adam, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter in fp16", "bytes")
+
+@formula("ZeRO, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter for Adam in fp16", "bytes")
 def state_bytes(
-    parameters: FloatArray, element_bytes: int, grad_bytes: int, optimizer_shards: FloatArray
+    parameters: FloatArray, per_parameter: OptimizerBytes, optimizer_shards: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights, gradients and optimizer state of ``parameters`` elements a rank; the last divided by ZeRO-1."""
-    return element_bytes * parameters, grad_bytes * parameters, ADAM_STATE_BYTES * parameters / optimizer_shards
+    """Weights, gradients and optimizer state of ``parameters`` trained elements a rank; the last divided by ZeRO-1."""
+    weights, gradients, optimizer = per_parameter
+    return weights * parameters, gradients * parameters, optimizer * parameters / optimizer_shards
 
 
 @formula("allocator slack over what is allocated, measured 3-9 %", "bytes")
@@ -87,25 +86,22 @@ def peak(rows: Gathered) -> Peak:
 
 def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
     """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each, and of gathered weights."""
-    job, layouts = rows.job, rows.layouts
-    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gathered_weights")}
-    for experts, parameters in enumerate(rows.rank_parameters(class_index)):
-        if not parameters.any():
+    layouts, per_parameter = rows.layouts, state_bytes_per_parameter(rows.job)
+    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gather")}
+    trained, frozen_bytes = rows.rank_weights(class_index)
+    for experts in (False, True):
+        if not (trained[experts].any() or frozen_bytes[experts].any()):
             continue
         shards = {
-            kind: data.divides(kind, layouts, experts=bool(experts))
-            for kind in ("weights", "gradients", "optimizer_state")
+            kind: data.divides(kind, layouts, experts=experts) for kind in ("weights", "gradients", "optimizer_state")
         }
-        weights, gradients, optimizer = state_bytes(
-            parameters, job.element_bytes, job.grad_bytes, shards["optimizer_state"]
-        )
-        on_device = np.where(layouts.offload_parameters > 0, 0.0, 1.0)
-        total["weights"] += weights / shards["weights"] * on_device
+        weights, gradients, optimizer = state_bytes(trained[experts], per_parameter, shards["optimizer_state"])
+        weights = weights + frozen_bytes[experts]
+        total["weights"] += np.where(layouts.offload_parameters > 0, 0.0, weights / shards["weights"])
         total["gradients"] += gradients / shards["gradients"]
         total["optimizer"] += np.where(layouts.offload_optimizer > 0, 0.0, optimizer)
         if (layouts.zero_stage >= 3).any():
-            total["gathered_weights"] += gathered_weight_bytes(weights, rows.layers(class_index), layouts)
-    total["gather"] = total.pop("gathered_weights")
+            total["gather"] += gathered_weight_bytes(weights, rows.layers(class_index), layouts)
     return total
 
 
@@ -170,16 +166,18 @@ def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     return tensors | {"buffers": found.outside_bytes - context, "context": context}
 
 
-def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def by_phase(job: TrainingJob, found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
     """Peak of the worst rank in each phase of a run, (n,) each.
 
-    Loading holds the weights; Adam creates its moments at the end of the first step; saving writes what is resident.
+    Loading holds the weights; the optimizer creates its moments at the end of the first step; saving writes what is
+    resident.
     """
+    moments_ratio = moment_bytes(job) / max(state_bytes_per_parameter(job).optimizer, 1e-12)
     states = by["weights"] + by["gradients"] + by["optimizer"]
     steady = found.allocated_bytes
     phases = (
         by["weights"] + by["context"],
-        steady - ADAM_MOMENTS_SHARE * by["optimizer"],
+        steady - moments_ratio * by["optimizer"],
         steady,
         steady,
         states + found.outside_bytes,
@@ -203,6 +201,27 @@ def roomy_bytes(cluster: Cluster, constants: Constants) -> float:
     return capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio"))
 
 
-def host_bytes(cluster: Cluster, constants: Constants) -> float:
-    """Host memory of a node: one Python process with pinned staging for each GPU."""
-    return cluster.gpus_per_node * constants.get("host_bytes_per_process")
+@formula("a process for each GPU, and what is offloaded to it", "bytes")
+def node_host_bytes(gpus_per_node: int, process_bytes: float, offloaded_bytes: FloatArray) -> FloatArray:
+    """Host memory of a node, (n,): ``offloaded_bytes`` (n,) of each GPU's states beside its process."""
+    return np.asarray(gpus_per_node * (process_bytes + offloaded_bytes))
+
+
+def host_bytes(rows: Gathered) -> FloatArray:
+    """Host memory of a node, (n,): one Python process with pinned staging for each GPU, and offloaded states.
+
+    States on NVMe pass through buffers that the process has anyway.
+    """
+    layouts, offloaded = rows.layouts, np.zeros(len(rows))
+    in_host = OFFLOADS.index("cpu")
+    if (layouts.offload_optimizer > 0).any():
+        trained, frozen_bytes = rows.heaviest_weights()
+        per_parameter = state_bytes_per_parameter(rows.job)
+        for experts in (False, True):
+            shards = data.divides("optimizer_state", layouts, experts=experts)
+            weights, _gradients, optimizer = state_bytes(trained[experts], per_parameter, shards)
+            weights = (weights + frozen_bytes[experts]) / data.divides("weights", layouts, experts=experts)
+            offloaded += np.where(layouts.offload_optimizer == in_host, optimizer, 0.0)
+            offloaded += np.where(layouts.offload_parameters == in_host, weights, 0.0)
+    process = rows.constants.get("host_bytes_per_process")
+    return node_host_bytes(rows.cluster.gpus_per_node, process, offloaded)

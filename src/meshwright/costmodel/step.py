@@ -19,6 +19,7 @@ from meshwright.costmodel.communication import collective_time_s, point_to_point
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
 from meshwright.costmodel.mesh import place
+from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
 from meshwright.costmodel.pipeline import PipelineProfile, PipelineTimes
@@ -30,7 +31,7 @@ from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import BREAKDOWN_TERMS, EstimateBatch
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import Layout, LayoutBatch
+from meshwright.specs.layout import OFFLOADS, Layout, LayoutBatch
 
 
 @dataclass(slots=True)
@@ -89,12 +90,12 @@ def evaluate(
         breakdown_s=breakdown,
         peak_allocated_bytes=peak.allocated_bytes,
         peak_reserved_bytes=peak.reserved_bytes,
-        host_bytes=np.full(len(rows), memory.host_bytes(cluster, constants)),
+        host_bytes=memory.host_bytes(rows),
         capacity_bytes=capacity,
         fits=memory.fits(peak, cluster, constants),
         worst_pipeline_rank=rows.first_rank(peak.worst_class),
         memory_by_bytes=by,
-        memory_by_phase_bytes=memory.by_phase(peak, by),
+        memory_by_phase_bytes=memory.by_phase(job, peak, by),
     )
 
 
@@ -341,7 +342,7 @@ class _Stream(NamedTuple):
 def _streams(rows: Gathered) -> list[_Stream]:
     """The data-parallel traffic of every row, dense and expert weights together, in the order of priority."""
     layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
-    halves = [half for half in enumerate(rows.heaviest_parameters()) if half[1].any()]
+    halves = [half for half in enumerate(rows.heaviest_weights()[0]) if half[1].any()]
     found: list[_Stream] = []
     # Sharded weights and gradients travel layer by layer, others in buckets.
     by_layer = (layouts.zero_stage >= 3) | ((layouts.zero_stage >= 2) & (layouts.pp == 1))
@@ -394,31 +395,18 @@ def _tied_embedding_s(rows: Gathered) -> FloatArray:
     return np.asarray(np.where(few.pp > 1, time, 0.0).take(kind).take(rows.place_row))
 
 
-@formula("Adam streams gradient, master weight and two moments, read and written, and writes the weight", "s")
-def optimizer_time_s(
-    parameters: FloatArray,
-    shards: FloatArray,
-    bytes_per_parameter: float,
-    memory_bytes_per_s: float,
-    step_fixed_s: float,
-) -> FloatArray:
-    """Optimizer step of ``parameters`` elements a rank, of which each updates its shard; plus the fixed part, (n,)."""
-    return np.asarray(parameters / shards * bytes_per_parameter / memory_bytes_per_s + step_fixed_s)
-
-
 def _optimizer_s(rows: Gathered) -> FloatArray:
-    job, gpu = rows.job, rows.cluster.gpu
-    # Read gradient, master, both moments; write master, both moments, weight; one more read for the gradient norm.
-    traffic = 2 * memory.ADAM_STATE_BYTES + 2 * job.grad_bytes + job.element_bytes
-    rate = gpu.memory_bytes_per_s * rows.constants.get("memory_efficiency_ratio", gpu.architecture)
-    fixed = rows.constants.get("step_fixed_s")
-    dense, experts = rows.heaviest_parameters()
-    shards = data.divides("optimizer_state", rows.layouts)
-    time = optimizer_time_s(dense, shards, traffic, rate, fixed)
+    """The optimizer's step on the rank with most trained elements, (n,)."""
+    layouts, (dense, experts) = rows.layouts, rows.heaviest_weights()[0]
+    own = dense / data.divides("optimizer_state", layouts)
     if experts.any():
-        time = time + optimizer_time_s(
-            experts, data.divides("optimizer_state", rows.layouts, experts=True), traffic, rate, 0.0
-        )
+        own = own + experts / data.divides("optimizer_state", layouts, experts=True)
+    held = dense + experts
+    time = optimizer_time_s(rows.job, held, held / np.maximum(own, 1.0), rows.cluster.gpu, rows.constants)
+    for place, name in enumerate(OFFLOADS[1:], start=1):
+        away = layouts.offload_optimizer == place
+        if away.any():
+            time = np.where(away, offloaded_step_s(rows.job, own, rows.cluster, rows.constants, name), time)
     return time
 
 
