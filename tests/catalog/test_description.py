@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.catalog.description import transformer, model_values
+from meshwright.catalog.description import model_values, transformer
 from meshwright.catalog.provenance import Provenance
 from meshwright.errors import InputError
 from meshwright.specs.model import ModelSpec

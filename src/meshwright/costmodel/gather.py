@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.adapters import Share, frozen_bytes, trainable_parameters
 from meshwright.costmodel.activations import Activations, activations
+from meshwright.costmodel.adapters import Share, frozen_bytes, trainable_parameters
 from meshwright.costmodel.axis import expert, tensor
 from meshwright.costmodel.block_times import BlockTimes, Shaped, block_times
 from meshwright.costmodel.mesh import GroupPlacement, place
@@ -156,6 +156,13 @@ class Gathered:
         """What states depend on, as columns of ``distinct``."""
         return (self.cell_row, len(self.cells)), *(getattr(self.layouts, name) for name in _STATE_SWITCHES)
 
+    def traffic_columns(self) -> tuple[Column, ...]:
+        """What gradient and weight traffic of one message depends on, as columns of ``distinct``."""
+        layouts = self.layouts
+        switches = (layouts.zero_stage, layouts.dp_replicate, layouts.reshard_after_forward, layouts.offload_parameters)
+        order = (layouts.rank_order, len(layouts.rank_orders))
+        return ((self.state_row, self.trained.shape[-1]), layouts.dp, layouts.cp, *switches, order)
+
     @property
     def n_classes(self) -> int:
         """Rank classes of the row that has most; others are padded with multiplicity 0."""
@@ -273,7 +280,9 @@ def _placed(cluster: Cluster, cells: LayoutBatch) -> tuple[Placed, Shaped]:
     shapes.sp = np.tile(np.array([0, 1], np.int32), len(first))
     moved = shape != np.tile(shape[: len(cells)], orders)
     placed = Placed(tiled, shape, np.where(moved, tiled.rank_order, np.int32(0)))
-    return placed, Shaped(shapes, hides.take(twice), any(splits_backward(cells.schedules[code]) for code in np.unique(cells.schedule)))
+    return placed, Shaped(
+        shapes, hides.take(twice), any(splits_backward(cells.schedules[code]) for code in np.unique(cells.schedule))
+    )
 
 
 def _stages(job: TrainingJob, cells: LayoutBatch) -> tuple[StageTable, IndexArray]:

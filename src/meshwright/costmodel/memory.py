@@ -24,7 +24,6 @@ from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import OFFLOADS, LayoutBatch
 
 
-
 @formula("ZeRO, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter for Adam in fp16", "bytes")
 def state_bytes(
     parameters: FloatArray, per_parameter: OptimizerBytes, optimizer_shards: FloatArray
@@ -90,13 +89,13 @@ def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArr
     total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gather")}
     trained, frozen_bytes = rows.rank_weights(class_index)
     for experts in (False, True):
-        if not (trained[experts].any() or frozen_bytes[experts].any()):
+        if not (trained[int(experts)].any() or frozen_bytes[int(experts)].any()):
             continue
         shards = {
             kind: data.divides(kind, layouts, experts=experts) for kind in ("weights", "gradients", "optimizer_state")
         }
-        weights, gradients, optimizer = state_bytes(trained[experts], per_parameter, shards["optimizer_state"])
-        weights = weights + frozen_bytes[experts]
+        weights, gradients, optimizer = state_bytes(trained[int(experts)], per_parameter, shards["optimizer_state"])
+        weights = weights + frozen_bytes[int(experts)]
         total["weights"] += np.where(layouts.offload_parameters > 0, 0.0, weights / shards["weights"])
         total["gradients"] += gradients / shards["gradients"]
         total["optimizer"] += np.where(layouts.offload_optimizer > 0, 0.0, optimizer)
@@ -219,8 +218,8 @@ def host_bytes(rows: Gathered) -> FloatArray:
         per_parameter = state_bytes_per_parameter(rows.job)
         for experts in (False, True):
             shards = data.divides("optimizer_state", layouts, experts=experts)
-            weights, _gradients, optimizer = state_bytes(trained[experts], per_parameter, shards)
-            weights = (weights + frozen_bytes[experts]) / data.divides("weights", layouts, experts=experts)
+            weights, _gradients, optimizer = state_bytes(trained[int(experts)], per_parameter, shards)
+            weights = (weights + frozen_bytes[int(experts)]) / data.divides("weights", layouts, experts=experts)
             offloaded += np.where(layouts.offload_optimizer == in_host, optimizer, 0.0)
             offloaded += np.where(layouts.offload_parameters == in_host, weights, 0.0)
     process = rows.constants.get("host_bytes_per_process")

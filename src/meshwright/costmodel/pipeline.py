@@ -61,8 +61,9 @@ class PipelineProfile:
 
 @dataclass(slots=True)
 class PipelineTimes:
-    """One pipeline in full: ``forward_s[r, c]``, ``backward_s[r, c]`` and its part ``weight_s[r, c]``, each micro-batch.
+    """One pipeline in full.
 
+    ``forward_s[r, c]``, ``backward_s[r, c]`` and its part ``weight_s[r, c]``, each of a micro-batch.
     Shape (pp, chunks): as many chunks as ``stages_of_rank`` lists, which is vpp but for DualPipe's two.
     """
 

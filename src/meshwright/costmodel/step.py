@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import memory
-from meshwright.costmodel.axis import data, pipeline
+from meshwright.costmodel.axis import Traffic, data, pipeline
 from meshwright.costmodel.block_times import COMM_AXES
 from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
 from meshwright.costmodel.mesh import place
+from meshwright.costmodel.offload import fetch_s, offloaded_step_s
 from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
@@ -301,76 +302,92 @@ def _hop_s(rows: Gathered) -> FloatArray:
 def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Exposed and hidden seconds of gradient and weight traffic, (n,) each, for the rank with most parameters.
 
-    ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind; what is gathered for a
-    backward goes before what it reduces.
+    ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind; what every micro-batch
+    gathers for its passes goes first.
     """
-    first, inverse = distinct((*rows.state_columns(), (rows.layouts.rank_order, len(rows.layouts.rank_orders))))
-    few = rows.take(first)
+    first, inverse = distinct(rows.traffic_columns())
     windows = {"backward": backward_s, "forward": forward_s}
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
-    for stream in _streams(few):
-        active = (stream.times > 0) & (stream.time_s > 0)
-        if not active.any():
+    for stream in _streams(rows.take(first)):
+        chosen = np.flatnonzero((stream.time_s > 0).take(inverse))
+        if not len(chosen):
             continue
-        chosen = np.flatnonzero(active.take(inverse))
         of_few = inverse.take(chosen)
-        all_s, count = stream.time_s.take(of_few), stream.times.take(of_few)
+        all_s = stream.time_s.take(of_few)
         shown_s = all_s
         if stream.hidden_by:
             window = windows[stream.hidden_by]
             left = window.take(chosen)
             shown_s = exposed_s(all_s, left, stream.n_buckets.take(of_few))
-            if stream.every_micro_batch:
+            if stream.phase in ("forward", "backward"):
                 window = window.copy()
                 window[chosen] = np.maximum(left - all_s, 0.0)
                 windows[stream.hidden_by] = window
-        exposed[chosen] += count * shown_s
-        hidden[chosen] += count * (all_s - shown_s)
+        hidden_s = all_s - shown_s
+        if stream.phase != "step" and (rows.layouts.zero_stage >= 2).any():
+            some = rows.take(chosen)
+            times = data.repeats(stream.phase, some.layouts, some.n_micro_batches.astype(float))
+            shown_s, hidden_s = times * shown_s, times * hidden_s
+        exposed[chosen] += shown_s
+        hidden[chosen] += hidden_s
     return exposed, hidden
 
 
 class _Stream(NamedTuple):
-    """One kind of data-parallel traffic, (n,) each: ``times`` a step ``time_s`` in ``n_buckets`` pieces."""
+    """One kind of data-parallel traffic, (n,) each: ``time_s`` in ``n_buckets`` pieces, as often as ``phase`` says."""
 
-    times: FloatArray
+    phase: str
+    hidden_by: str | None
     time_s: FloatArray
     n_buckets: FloatArray
-    hidden_by: str | None
-    every_micro_batch: bool
 
 
 def _streams(rows: Gathered) -> list[_Stream]:
     """The data-parallel traffic of every row, dense and expert weights together, in the order of priority."""
-    layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
-    halves = [half for half in enumerate(rows.heaviest_weights()[0]) if half[1].any()]
-    found: list[_Stream] = []
+    layouts = rows.layouts
+    trained, frozen_bytes = rows.heaviest_weights()
     # Sharded weights and gradients travel layer by layer, others in buckets.
     by_layer = (layouts.zero_stage >= 3) | ((layouts.zero_stage >= 2) & (layouts.pp == 1))
-    buckets = np.where(by_layer, rows.most_layers(), 1.0)
-    for experts, parameters in halves:
-        many = np.where(by_layer, buckets, _buckets(rows.constants, parameters, layouts.dp))
-        for index, traffic in enumerate(data.sends(rows.job, parameters, layouts, m, experts=bool(experts))):
-            count = np.asarray(traffic.count, float)
-            if not (count > 0).any():
-                time = np.zeros(len(rows))
+    found: list[_Stream] = []
+    for experts in (False, True):
+        if not trained[int(experts)].any():
+            continue
+        buckets = np.where(by_layer, rows.most_layers(), _buckets(rows.constants, trained[int(experts)], layouts.dp))
+        for index, traffic in enumerate(
+            data.sends(rows.job, trained[int(experts)], frozen_bytes[int(experts)], layouts, experts=experts)
+        ):
+            time = np.zeros(len(rows))
+            sent = np.flatnonzero(traffic.count)
+            if len(sent):
+                time[sent] = _traffic_s(rows.take(sent), traffic, buckets.take(sent), sent)
+            if experts and found:
+                time = time + found[index].time_s
+                found[index] = found[index]._replace(time_s=time)
             else:
-                pieces = many if traffic.hidden_by else np.ones(len(rows))
-                groups = place(traffic.group, rows.cluster, layouts)
-                time = pieces * collective_time_s(
-                    traffic.collective,
-                    traffic.size_bytes / pieces,
-                    rows.cluster,
-                    groups.size,
-                    groups.ranks_per_node,
-                    groups.groups_per_node,
-                    rows.constants,
-                )
-            if index < len(found):
-                found[index] = found[index]._replace(time_s=found[index].time_s + time)
-            else:
-                hidden_by = traffic.hidden_by
-                found.append(_Stream(count, time, many, hidden_by, traffic.phase != "step"))
-    return sorted(found, key=lambda stream: not stream.every_micro_batch)
+                found.append(_Stream(traffic.phase, traffic.hidden_by, time, buckets))
+    return found
+
+
+def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: IndexArray) -> FloatArray:
+    """Seconds of one message of ``traffic`` for the rows ``sent`` of it, bucket by bucket where it may hide; (n,)."""
+    pieces = buckets if traffic.hidden_by else np.ones(len(rows))
+    size_bytes = traffic.size_bytes.take(sent)
+    groups = place(traffic.group, rows.cluster, rows.layouts)
+    time = pieces * collective_time_s(
+        traffic.collective,
+        size_bytes / pieces,
+        rows.cluster,
+        groups.size,
+        groups.ranks_per_node,
+        groups.groups_per_node,
+        rows.constants,
+    )
+    if traffic.phase in ("forward", "backward") and (rows.layouts.offload_parameters > 0).any():
+        shard_bytes = size_bytes / np.maximum(groups.size, 1)
+        for code, name in enumerate(OFFLOADS[1:], start=1):
+            away = rows.layouts.offload_parameters == code
+            time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
+    return np.asarray(time)
 
 
 def _buckets(constants: Constants, parameters: FloatArray, dp: npt.NDArray[np.int32]) -> FloatArray:
@@ -403,8 +420,8 @@ def _optimizer_s(rows: Gathered) -> FloatArray:
         own = own + experts / data.divides("optimizer_state", layouts, experts=True)
     held = dense + experts
     time = optimizer_time_s(rows.job, held, held / np.maximum(own, 1.0), rows.cluster.gpu, rows.constants)
-    for place, name in enumerate(OFFLOADS[1:], start=1):
-        away = layouts.offload_optimizer == place
+    for code, name in enumerate(OFFLOADS[1:], start=1):
+        away = layouts.offload_optimizer == code
         if away.any():
             time = np.where(away, offloaded_step_s(rows.job, own, rows.cluster, rows.constants, name), time)
     return time

@@ -278,7 +278,10 @@ def _zero_choices(
         stages = [stage for stage in choices.zero_stages if not (stage == 2 and staged)]
     found = []
     for stage in stages:
-        reshard = [int(fixed["reshard_after_forward"])] if "reshard_after_forward" in fixed else [1, 0]
+        # Without resharding a pipeline keeps whole weights for the step: that is stage 1 again.
+        reshard = [1] if staged else [1, 0]
+        if "reshard_after_forward" in fixed:
+            reshard = [int(fixed["reshard_after_forward"])]
         hybrid = [0, 1] if replicable and choices.hybrid_shards and stage == 3 else [0]
         if "dp_replicate" in fixed:
             hybrid = [int(int(fixed["dp_replicate"]) > 1 and stage > 0)]

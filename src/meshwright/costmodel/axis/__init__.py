@@ -25,7 +25,7 @@ from meshwright.specs.layout import LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-Phase = Literal["forward", "backward", "step"]
+Phase = Literal["forward", "backward", "step", "reduction"]
 
 
 @dataclass(frozen=True, slots=True)

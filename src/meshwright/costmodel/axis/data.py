@@ -61,53 +61,48 @@ def divides(tensor_kind: str, layouts: LayoutBatch, *, experts: bool = False) ->
     return np.where(sharded, np.maximum(ranks, 1), 1).astype(float)
 
 
-def reductions(layouts: LayoutBatch, n_micro_batches: FloatArray) -> FloatArray:
-    """How often a step reduces gradients, (n,): for every micro-batch once gradients are sharded, else once."""
-    return np.where((layouts.zero_stage >= 2) & (layouts.pp == 1), n_micro_batches, 1.0)
+def repeats(phase: str, layouts: LayoutBatch, n_micro_batches: FloatArray) -> FloatArray:
+    """How often a step sends what ``sends`` lists under ``phase``, (n,).
 
-
-def gathers(layouts: LayoutBatch, n_micro_batches: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """How often a step gathers sharded weights for forwards and for backwards, (n,) each.
-
-    Resharding after the forward gathers for both passes of every micro-batch. Without it a backward finds the weights
-    in place; a pipeline then keeps them for the whole step (Llama 3, arXiv 2407.21783, section 3.3.2).
+    ``reduction``: for every micro-batch once gradients are sharded, else once. ``forward``, ``backward``: gathers of
+    sharded weights. Resharding after the forward gathers for both passes of every micro-batch. Without it a backward
+    finds the weights in place; a pipeline then keeps them for the whole step (arXiv 2407.21783, section 3.3.2).
     """
-    sharded = layouts.zero_stage >= 3
-    reshard = layouts.reshard_after_forward != 0
-    forward = np.where(reshard | (layouts.pp == 1), n_micro_batches, 1.0)
-    return np.where(sharded, forward, 0.0), np.where(sharded & reshard, n_micro_batches, 0.0)
+    if phase == "reduction":
+        return np.where((layouts.zero_stage >= 2) & (layouts.pp == 1), n_micro_batches, 1.0)
+    if phase == "forward":
+        return np.where((layouts.reshard_after_forward != 0) | (layouts.pp == 1), n_micro_batches, 1.0)
+    return n_micro_batches if phase == "backward" else np.ones(len(layouts))
 
 
 def sends(
-    job: TrainingJob,
-    parameters: FloatArray,
-    layouts: LayoutBatch,
-    n_micro_batches: FloatArray,
-    *,
-    experts: bool = False,
+    job: TrainingJob, trained: FloatArray, frozen_bytes: FloatArray, layouts: LayoutBatch, *, experts: bool = False
 ) -> list[Traffic]:
-    """Gradient and weight traffic of ``parameters`` trainable elements a rank, (n,); ``count`` is per step.
+    """Gradient and weight traffic of ``trained`` elements and ``frozen_bytes`` a rank, (n,).
 
-    Without ZeRO one all-reduce of the gradients; with it a reduce-scatter of the gradients (over replicas of the
-    shards an all-reduce of what is left) and an all-gather of the updated weights, which stage 3 does layer by layer
-    in the passes themselves.
+    ``count`` is 1 where a row has the traffic at all; ``repeats`` says how often a step does. Without ZeRO one
+    all-reduce of the gradients; with it a reduce-scatter of the gradients (over replicas of the shards an all-reduce
+    of what is left) and an all-gather of the updated weights, which stage 3 does layer by layer in the passes.
     """
     replicas, shards, copies = (
         ("expert_all", "expert_shard", "expert_replicate") if experts else ("dp", "shard", "replicate")
     )
     backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
     forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
-    zero = layouts.zero_stage
-    times = reductions(layouts, n_micro_batches)
-    in_forward, in_backward = gathers(layouts, n_micro_batches)
-    gradients, weights = job.grad_bytes * parameters, job.element_bytes * parameters
-    shard_ranks = divides("optimizer_state", layouts, experts=experts)
-    replicated = times * (layouts.dp_replicate > 1)
+    zero, several = layouts.zero_stage, (expert_dp(layouts) if experts else layouts.dp * layouts.cp) > 1
+    gradients, weights = job.grad_bytes * trained, job.param_gather_bytes * trained
+    sharded, whole = several & (zero >= 1), several & (zero >= 3)
+    again = whole & (layouts.reshard_after_forward != 0)
+    left = gradients / divides("optimizer_state", layouts, experts=experts)
+
+    def where(rows: BoolArray) -> FloatArray:
+        return rows.astype(float)
+
     return [
-        Traffic(replicas, "all_reduce", gradients, np.where(zero == 0, 1.0, 0.0), "step", backward),
-        Traffic(shards, "reduce_scatter", gradients, np.where(zero >= 1, times, 0.0), "step", backward),
-        Traffic(copies, "all_reduce", gradients / shard_ranks, np.where(zero >= 1, replicated, 0.0), "step", backward),
-        Traffic(shards, "all_gather", weights, np.where((zero == 1) | (zero == 2), 1.0, 0.0), "step", forward),
-        Traffic(shards, "all_gather", weights, in_forward, "forward", "forward"),
-        Traffic(shards, "all_gather", weights, in_backward, "backward", "backward"),
+        Traffic(shards, "all_gather", weights + frozen_bytes, where(whole), "forward", "forward"),
+        Traffic(shards, "all_gather", weights + frozen_bytes, where(again), "backward", "backward"),
+        Traffic(replicas, "all_reduce", gradients, where(several & (zero == 0)), "step", backward),
+        Traffic(shards, "reduce_scatter", gradients, where(sharded), "reduction", backward),
+        Traffic(copies, "all_reduce", left, where(sharded & (layouts.dp_replicate > 1)), "reduction", backward),
+        Traffic(shards, "all_gather", weights, where(sharded & ~whole), "step", forward),
     ]
