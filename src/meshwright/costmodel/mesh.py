@@ -35,7 +35,7 @@ _EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
 
 @dataclass(frozen=True, slots=True)
 class GroupPlacement:
-    """Where the groups of one axis sit. Arrays (n,).
+    """Where the groups of one axis sit. Arrays (n,). A node here is a scale-up domain: what NVLink or its kin joins.
 
     ``ranks_per_node`` of a group's ``size`` ranks share a node; ``groups_per_node`` groups of this axis have ranks
     on the same node, so that many share its adapters when they communicate at the same time.
@@ -65,7 +65,7 @@ def place(group: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
     """Placement of the groups of ``group`` (a key of GROUPS) for each row's rank order, fastest axis first."""
     sub_axes = GROUPS[group]
     experts = group in ("ep", "etp") or group.startswith("expert")
-    per_node = cluster.gpus_per_node
+    per_node = cluster.domain_gpus
     size = np.ones(len(layouts), np.int32)
     inside = np.ones(len(layouts), np.int32)
     for name in sub_axes:

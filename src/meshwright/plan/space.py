@@ -213,7 +213,7 @@ def _shard_replicas(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, An
     """Replicas of shard groups that stay inside a node, (C,): HSDP's usual choice; 1 where there is no such thing."""
     if "dp_replicate" in fixed:
         return np.full(len(cells), int(fixed["dp_replicate"]), np.int32)
-    inside = np.clip(cluster.gpus_per_node // np.maximum(cells.tp * cells.cp, 1), 1, cells.dp)
+    inside = np.clip(cluster.domain_gpus // np.maximum(cells.tp * cells.cp, 1), 1, cells.dp)
     whole = (cells.dp % inside == 0) & (inside > 1) & (inside < cells.dp)
     replicas = np.where(whole, cells.dp // inside, 1)
     return np.where(expert_dp(cells) % replicas == 0, replicas, 1).astype(np.int32)
@@ -233,7 +233,7 @@ def _switch_lines(
     """
     shares, staged = cells.dp * cells.cp > 1, cells.pp > 1
     # On one node every order is as near as any other.
-    ordered = (cells.dp > 1) & staged & (cluster.n_nodes > 1)
+    ordered = (cells.dp > 1) & staged & (cluster.n_gpus > cluster.domain_gpus)
     traits = (ok[0], ok[1], shares, staged, ordered, replicas > 1)
     key = np.zeros(len(cells), np.int32)
     for trait in traits:

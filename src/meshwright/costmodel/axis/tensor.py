@@ -33,7 +33,7 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
     for member in itertools.chain(*parts_of(job)):
         for rule, violated in blocks.violations(job.model, member, layouts).items():
             found[rule] = found[rule] | violated if rule in found else violated
-    per_node = cluster.gpus_per_node
+    per_node = cluster.domain_gpus
     found["tp_fits_nodes"] = (per_node % layouts.tp != 0) & (layouts.tp % per_node != 0)
     found["sp_needs_tp"] = (layouts.sp != 0) & (layouts.tp < 2)
     found["sp_divides_sequence"] = (layouts.sp != 0) & (job.seq_len % (layouts.tp.astype(np.int64) * layouts.cp) != 0)
