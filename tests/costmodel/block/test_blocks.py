@@ -146,8 +146,6 @@ def test_an_unknown_kind_names_the_nearest() -> None:
         ("gated_delta", "tp_divides_delta_heads", {"tp": 16}, {"tp": 32}),
         ("vision_encoder", "tp_divides_heads", {"tp": 16}, {"tp": 32}),
         ("moe-deepseek", "ep_divides_experts", {"ep": 64, "dp": 64}, {"ep": 96, "dp": 96}),
-        ("moe-deepseek", "experts_divide_mesh", {"ep": 16, "cp": 4, "dp": 8}, {"ep": 16, "dp": 8}),
-        ("moe-deepseek", "experts_divide_mesh", {"ep": 4, "etp": 2, "tp": 8, "sp": True}, {"ep": 4, "etp": 4, "tp": 8}),
         ("moe-deepseek", "etp_divides_expert_width", {"etp": 2}, {"etp": 3}),
         ("moe-deepseek", "moe_tp_needs_sp", {"tp": 2, "sp": True}, {"tp": 2}),
         ("moe-deepseek", "tp_divides_shared_width", {"tp": 16}, {"tp": 3}),

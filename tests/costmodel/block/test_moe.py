@@ -59,7 +59,7 @@ def test_flops_are_two_for_each_active_weight_and_token() -> None:
 
 @pytest.mark.parametrize("degrees", [{}, {"ep": 8.0}, {"tp": 2.0, "sp": 2.0, "ep": 4.0}, {"cp": 4.0, "ep": 4.0}])
 def test_saved_bytes_are_primus_closed_form(degrees: dict[str, float]) -> None:
-    """tokens (topk + shared) (h + 3 f) 2, beside the router's fp32 scores; the shared expert's h is the block's input."""
+    """tokens (topk + shared) (h + 3 f) 2 and the router's fp32 scores; the shared expert's h is the block's input."""
     kept = saved(7168, DEEPSEEK_MOE, micro_batch=2.0, **degrees)
     scores = kept.pop("router_scores")
     tokens = 2 * SEQ_LEN / degrees.get("sp", 1.0) / degrees.get("cp", 1.0)
