@@ -39,8 +39,8 @@ ORDERED_AXES = ("tp", "cp", "dp", "pp")
 #: layer (Megatron's ``--account-for-embedding-in-pipeline-split`` and its loss twin). Else an explicit ``5-6-6-5``.
 STAGE_SPLIT_NAMES = ("even", "ends")
 #: How context parallelism exchanges: ``ring`` passes keys and values on (zigzag, so that causal work is even),
-#: ``ulysses`` turns sequence shards into head shards by all-to-all.
-CP_KINDS = ("ring", "ulysses")
+#: ``ulysses`` turns sequence shards into head shards by all-to-all, ``allgather`` gathers keys and values first.
+CP_KINDS = ("ring", "ulysses", "allgather")
 #: How tokens reach their experts: NCCL's all-to-all, an all-gather of all tokens, or DeepEP's kernels.
 DISPATCHERS = ("alltoall", "allgather", "deepep")
 #: Where offloaded state lives.
@@ -68,7 +68,7 @@ class Layout(Noun):
     tp: PositiveInt = 1
     sp: bool = False
     cp: PositiveInt = 1
-    cp_kind: Literal["ring", "ulysses"] = "ring"
+    cp_kind: Literal["ring", "ulysses", "allgather"] = "ring"
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     schedule: str = "1f1b"
