@@ -116,6 +116,15 @@ def test_only_weights_are_quantised_and_parameters_match_the_gemms(name: str) ->
                 assert elements >= 0.97 * kind.parameters(spec, member).total - 200 * spec.hidden_size
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("vision_encoder", "embedding")])
+def test_a_reduction_belongs_to_the_module_of_the_blocks_last_operator(name: str) -> None:
+    """Recomputing a block repeats the reduction of its output with the operators before it."""
+    width, member = ALL[name]
+    kind = blocks.kind(member)
+    if "forward" in kind.TP_REDUCE:
+        assert list(operators(width, member).values())[-1].module == getattr(kind, "MODULE", kind.KIND)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_reductions_are_one_activation_unless_the_block_says_so(name: str) -> None:
     width, member = ALL[name]

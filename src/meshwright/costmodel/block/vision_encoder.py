@@ -20,6 +20,7 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "vision_encoder"
 TP_REDUCE = ("forward", "backward")
+MODULE = "embedding"
 
 
 class _Piece(NamedTuple):
