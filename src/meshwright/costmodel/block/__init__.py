@@ -4,6 +4,7 @@
 * ``operators(model, block, shapes) -> list[Operator]``: the forward pass of one micro-batch on one rank;
 * ``saved(model, block, shapes) -> list[Saved]``: activations kept for the backward;
 * ``TP_REDUCE``: the phases (``forward``, ``backward``) in which tensor parallelism reduces over the block's boundary;
+* ``MODULE`` (optional): the recompute module that such a reduction belongs to; without it the one named like the kind;
 * ``tp_reductions(model, block, shapes) -> (count, size ratio)`` (optional): how many reductions such a phase has and
   what each moves, (r,), against one activation of the model; without it one of one activation;
 * ``legal(model, block, layouts) -> mapping rule -> violated`` (optional): what the block refuses, and ``RULES``
