@@ -18,7 +18,7 @@ from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
-from meshwright.specs.estimate import MEMORY_PHASES
+from meshwright.specs.estimate import MEMORY_CLASSES, MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import OFFLOADS, LayoutBatch
@@ -162,7 +162,8 @@ def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
     tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
     tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
-    return tensors | {"buffers": found.outside_bytes - context, "context": context}
+    found_by = tensors | {"buffers": found.outside_bytes - context, "context": context}
+    return {name: found_by[name] for name in MEMORY_CLASSES}
 
 
 def by_phase(job: TrainingJob, found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import legal
+from meshwright.costmodel.axis.expert import has_experts
 from meshwright.costmodel.mesh import expert_dp
 from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.schedule import schedules
@@ -195,8 +196,8 @@ def _lawful_with_sp(
         return plain_ok & (not fixed["sp"]), plain_ok & bool(fixed["sp"]), rejected
     parallel_ok = np.zeros(len(cells), bool)
     both = np.flatnonzero(plain_ok & (cells.tp > 1))
-    # A few rules (experts over TP ranks) want sequence parallelism: there the plain cell is no loss.
-    only = np.flatnonzero(~plain_ok & (cells.tp > 1) & (cells.ep * cells.etp > 1))
+    # Models with experts want sequence parallelism beside TP: there the plain cell is no loss.
+    only = np.flatnonzero(~plain_ok & (cells.tp > 1) & has_experts(job))
     for rows in (both, only):
         with_sp = cells.take(rows)
         with_sp.sp = np.ones(len(rows), np.int32)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright import discovery
+from meshwright.costmodel import block as blocks
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import LayoutBatch
@@ -59,7 +60,8 @@ def axes() -> tuple[Axis, ...]:
 
 def rules() -> dict[str, str]:
     """Every rule with what it demands."""
-    return {rule: text for axis in axes() for rule, text in axis.RULES.items()}
+    described = (*axes(), *blocks.kinds().values())
+    return {rule: text for module in described for rule, text in getattr(module, "RULES", {}).items()}
 
 
 def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> dict[str, BoolArray]:
