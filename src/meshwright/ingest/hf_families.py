@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from meshwright.i18n import _
@@ -74,12 +73,26 @@ def names(config: Config, key: str) -> list[str] | None:
 
 
 def pattern(layers: Sequence[str]) -> tuple[str, ...]:
-    """``layer_types`` for these layers: the shortest period that makes them all, runs of equal ones counted."""
-    period = next(
-        (p for p in range(1, len(layers)) if all(a == b for a, b in zip(layers, layers[p:], strict=False))), 0
-    )
-    runs = [(kind, len(list(run))) for kind, run in groupby(layers[:period] if period else layers)]
-    return tuple(f"{length}*{kind}" if length > 1 else kind for kind, length in runs)
+    """``layer_types`` for these layers: the shortest period that makes them all, what repeats inside it counted."""
+    every = (p for p in range(1, len(layers)) if all(a == b for a, b in zip(layers, layers[p:], strict=False)))
+    period = layers[: next(every, len(layers))]
+    entries: list[str] = []
+    start = 0
+    while start < len(period):
+        times, size = max((_times(period, start, size), size) for size in (1, 2) if start + size <= len(period))
+        run = period[start : start + size] if times > 1 else period[start : start + 1]
+        text = f"({', '.join(run)})" if len(run) > 1 else run[0]
+        entries.append(f"{times}*{text}" if times > 1 else text)
+        start += len(run) * times
+    return tuple(entries)
+
+
+def _times(layers: Sequence[str], start: int, size: int) -> int:
+    """How often the ``size`` layers at ``start`` stand there in a row."""
+    times = 1
+    while layers[start + times * size : start + (times + 1) * size] == layers[start : start + size]:
+        times += 1
+    return times
 
 
 #: The names that configs give mixers -> ours.
@@ -674,6 +687,21 @@ def _llama4_vision(config: Config) -> Fields:
     }
 
 
+def _qwen2_5_vl_refused(config: Config) -> str | None:
+    width = config["vision_config"].get("out_hidden_size", 3584)
+    return None if width == config.get("text_config", config).get("hidden_size") else f"out_hidden_size = {width}"
+
+
+def _llama4_refused(config: Config) -> str | None:
+    """Encoders whose shuffled patches or adapter do not have the width of what follows."""
+    vision = config["vision_config"]
+    width, adapter = vision.get("vision_output_dim", 7680), vision.get("projector_output_dim", 4096)
+    if width != adapter or adapter != vision.get("projector_input_dim", 4096):
+        return f"vision_output_dim = {width}"
+    shuffled = _llama4_vision(config)["vision_encoder.merge"] * count(vision, "hidden_size", 768)
+    return None if shuffled == vision.get("intermediate_size", 5632) else f"pixel_shuffle_ratio to {shuffled}"
+
+
 _MLA = {
     **_SIZES,
     "intermediate_size": ("intermediate_size",),
@@ -1041,6 +1069,7 @@ FAMILIES: dict[str, Family] = {
             "vision_encoder.intermediate_size": 3420,
             "vision_encoder.patch_size": 14,
         },
+        refused=_qwen2_5_vl_refused,
         language=("text_config", "qwen2"),
     ),
     "llama4": Family(
@@ -1048,6 +1077,7 @@ FAMILIES: dict[str, Family] = {
         {**_ENCODER, "vision_encoder.channels": ("num_channels",)},
         _llama4_vision,
         absent={"vision_encoder.patch_size": 14},
+        refused=_llama4_refused,
         language=("text_config", "llama4_text"),
     ),
 }

@@ -168,20 +168,21 @@ TABLES: Mapping[str, type[Noun]] = {
 }
 #: What a layer may be made of.
 LAYER_PARTS = ("attention", "sliding_attention", "chunked_attention", "mla", "mamba2", "gated_delta", "mlp", "moe")
-_REPEATED = re.compile(r"(?:(\d{1,6})\*)?([^*]+)")
+_REPEATED = re.compile(r"(?:([1-9]\d{0,5})\*)?(?:\(([^*()]+)\)|([^*(),]+))")
 
 
 def layer_sequence(layer_types: Sequence[str], num_hidden_layers: int) -> list[tuple[str, ...]]:
     """The parts of each layer: ``["3*gated_delta+moe", "attention+moe"]`` begun again until all layers are named.
 
-    Raises ValueError with the first entry that is not written like that.
+    ``2*(mamba2, mlp)`` repeats several layers. Raises ValueError with the first entry that is not written like that.
     """
     cycle: list[tuple[str, ...]] = []
     for entry in layer_types:
         found = _REPEATED.fullmatch(entry)
-        if not found or found[1] == "0":
+        if not found:
             raise ValueError(entry)
-        cycle += [tuple(found[2].split("+"))] * min(int(found[1] or 1), num_hidden_layers)
+        run = [tuple(part.strip() for part in layer.split("+")) for layer in (found[2] or found[3]).split(",")]
+        cycle += run * min(int(found[1] or 1), num_hidden_layers)
     if not cycle:
         raise ValueError("")
     return [cycle[layer % len(cycle)] for layer in range(num_hidden_layers)]
@@ -191,10 +192,10 @@ class Transformer(Noun):
     """The fields by which people describe a model (names of Hugging Face's ``config.json`` where it has one).
 
     ``layer_types``: what the layers are made of, in order, begun again until there are ``num_hidden_layers``; an entry
-    is parts (LAYER_PARTS) joined by ``+``, with ``3*`` before it for three such layers. Absent: the attention and the
-    feed-forward part that the other fields speak of. Sliding attention looks back ``sliding_window`` tokens, chunked
-    attention to the start of its ``attention_chunk_size`` tokens; ``mla``, ``mamba2``, ``gated_delta`` and ``moe`` take
-    their options from the table of their name.
+    is parts (LAYER_PARTS) joined by ``+``, with ``3*`` before it for three such layers (of several in brackets:
+    ``2*(mamba2, mlp)``). Absent: the attention and the feed-forward part that the other fields speak of. Sliding
+    attention looks back ``sliding_window`` tokens, chunked attention to the start of its ``attention_chunk_size``
+    tokens; ``mla``, ``mamba2``, ``gated_delta`` and ``moe`` take their options from the table of their name.
 
     ``norm_placement``: ``pre`` before each part, ``post`` after it, ``sandwich`` both, ``shared`` one for all parts of
     a layer (they run in parallel). ``gated_mlp``: SwiGLU (three matrices), not two. ``norm``: LayerNorm has a bias.
