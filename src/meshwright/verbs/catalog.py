@@ -62,7 +62,8 @@ def _gpu(gpu: Gpu) -> str:
     peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s.get("fp16")
     number = f"{peak / 1e12:.0f}" if peak and peak >= 1e13 else f"{(peak or 0.0) / 1e12:.2g}"
     rate = _("{number} TFLOP/s").format(number=number) if peak else _("no matrix unit")
-    return f"{gpu.vendor} {gpu.architecture}, {format_bytes(gpu.memory_bytes)}, {rate}, {gpu.year}"
+    known = _(", community figures only") if gpu.is_community else ""
+    return f"{gpu.vendor} {gpu.architecture}, {format_bytes(gpu.memory_bytes)}, {rate}, {gpu.year}{known}"
 
 
 def _nic(nic: Nic) -> str:
@@ -70,7 +71,10 @@ def _nic(nic: Nic) -> str:
 
 
 def _node(node: Node) -> str:
-    return f"{node.gpus_per_node}x {node.gpu}, {node.scale_up}, {node.nics_per_node}x {node.nic}"
+    domain = (
+        "" if node.scale_up_domain_gpus is None else _(" over {count} GPUs").format(count=node.scale_up_domain_gpus)
+    )
+    return f"{node.gpus_per_node}x {node.gpu}, {node.scale_up}{domain}, {node.nics_per_node}x {node.nic}"
 
 
 def _model(model: ModelSpec) -> str:
