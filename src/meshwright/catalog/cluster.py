@@ -1,9 +1,9 @@
 """A cluster from the text people write, or from their TOML file.
 
 Text: ``8xH100`` - ``256x8 A100-80GB`` (nodes x GPUs) - ``2048xA100-80GB`` (whole usual nodes) - ``16 nodes of
-p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``local`` (the CPU cores of this machine), then, after commas, adapters a node
-(``4x100Gb OPA``, ``8xNDR``), ``2:1 oversubscribed``, ``rail-optimised`` or ``fat-tree``, and ``NVL64`` for an NVLink
-domain of 64 GPUs.
+p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``2x GB200 NVL72`` (racks) - ``local`` (the CPU cores of this machine), then,
+after commas, adapters a node (``4x100Gb OPA``, ``8xNDR``), ``2:1 oversubscribed``, ``rail-optimised`` or ``fat-tree``,
+and ``NVL64`` for an NVLink domain of 64 GPUs.
 
 File (``.toml``): ``n_nodes``, and ``node`` (a catalog name) or ``gpu`` with ``gpus_per_node``; optionally ``nic`` (a
 catalog name or ``"200 Gb/s RoCE"``), ``nics_per_node``, ``scale_up``, ``host_memory_bytes`` (``"1 TiB"``),
@@ -57,6 +57,7 @@ _FROM_NODE = ("gpus_per_node", "scale_up", "nic", "nics_per_node", "host_memory_
 _MADE_UP_GPUS = 8
 _MADE_UP_NIC = "IB-NDR"
 _HOST_OVER_GPU_MEMORY = 3.0
+_RACKS = re.compile(r"^(?:(\d{1,6})\s*x?\s*)?(\S.*?)[-\s]*NVL\s*(\d{1,4})$", re.IGNORECASE)
 _THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
 
 
@@ -75,6 +76,13 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
         raise not_understood(said, where)
     if loader.fold(machines_text) == "local" and not fabric_parts:
         return _local(said)
+    if (racks := _racks(machines_text)) is not None:
+        machines, rack = racks
+        built, assumed = _assembled(said, machines, [rack, *filter(None, fabric_parts)], where)
+        value = _("{count} nodes of {gpus} GPUs").format(count=built.n_nodes, gpus=built.gpus_per_node)
+        why = _("{name} names whole racks of {gpus} GPUs").format(name=machines_text, gpus=built.scale_up_domain_gpus)
+        nodes = Assumed(name="node", value=value, why=why)
+        return built, (nodes, *(each for each in assumed if each.name != "node"))
     try:
         machines = parse_machines(machines_text, where)
     except InputError:
@@ -83,6 +91,17 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
             raise _directory(said, where) from None
         raise
     return _assembled(said, machines, [part for part in fabric_parts if part], where)
+
+
+def _racks(text: str) -> tuple[Machines, str] | None:
+    """The machines of ``2x GB200 NVL72``, racks whose GPUs one NVLink domain joins, and the word for the domain."""
+    if (match := _RACKS.match(text)) is None or (written := loader.find("gpu", match[2])) is None:
+        return None
+    node, domain = _usual_node(written), int(match[3])
+    if node is None or node.scale_up_domain_gpus is None:
+        return None
+    n_nodes = int(match[1] or 1) * max(domain // node.gpus_per_node, 1)
+    return Machines(Named(written, match[2]), n_nodes=n_nodes, gpus_per_node=node.gpus_per_node), f"NVL{domain}"
 
 
 def _assembled(

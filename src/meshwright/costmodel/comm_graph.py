@@ -20,14 +20,16 @@ from meshwright.specs.hardware import Cluster
 #: (aws-ofi-nccl, src/platform-aws.cpp). InfiniBand, RoCE and sockets state none (transport/net_ib/init.cc).
 EFA_LATENCY_US, EFA_OLD_LATENCY_US = 35.0, 75.0
 #: One NVLink by smallest compute capability: (capability, GB/s that NCCL counts, nominal GB/s one way). Source of the
-#: counts: topo.h, ncclTopoNVLinkBw. Other vendors' links (0): NCCL's default share, 64 GB/s as AMD states for xGMI.
+#: counts: topo.h, ncclTopoNVLinkBw. Other makers' links (0): what RCCL gets of the 64 GB/s AMD states for xGMI, 48 with
+#: one link and 313 with seven (stas00/ml-engineering, network/README.md), over ``nvlink_efficiency_ratio``; Huawei's
+#: own simulator takes the same 0.7 for HCCS (Ascend/msmodeling, tensor_cast/device.py).
 NVLINK_COUNTED = (
     (100, 40.1, 50.0),
     (90, 20.6, 25.0),
     (86, 12.0, 14.0625),
     (70, 20.0, 25.0),
     (60, 18.0, 20.0),
-    (0, 51.2, 64.0),
+    (0, 47.0, 64.0),
 )
 #: Meshes that join every pair of a node, whatever one link carries (HCCS: 28 GB/s; Gaudi: 37.5 or 75 GB/s of Ethernet).
 FULL_MESHES = ("hccs-mesh", "ethernet-mesh")
@@ -36,6 +38,9 @@ SWITCHES = ("nvswitch", "hccs-switch")
 #: Nodes on one set of leaf switches of a rail-optimised fabric: traffic among them stays below the spine. 32 of the 64
 #: ports of a leaf go down (NVIDIA DGX SuperPOD reference architecture, scalable unit of 32 nodes of DGX H100).
 RAIL_NODES = 32
+#: Ranks beyond which multicast gains nothing more: 8 GPUs of a B200 node and 72 of a GB200 rack reach the same 838 GB/s
+#: of bus bandwidth (stas00/ml-engineering, network/README.md; coreweave/nccl-tests, pull request 43).
+NVLS_SATURATING_RANKS = 8.0
 #: What NCCL counts of PCIe x16 (topo.h: 12 of 16 GB/s for Gen3, doubling), then what P2P through a CPU's root
 #: complex leaves of it (``INTEL_P2P_OVERHEAD``: 6/5 more traffic; without it the search speeds give the same 20 GB/s).
 PCI_COUNTED_RATIO = 0.75
@@ -120,8 +125,11 @@ def nic_share_gbps(cluster: Cluster, ranks_per_node: Rows, groups_per_node: Rows
     adapter = cluster.nic.bytes_per_s / 1e9 / np.where(spared, 1.0, cluster.oversubscription)
     total = adapter * cluster.nics_per_domain
     reached = reachable_nics(cluster, ranks) * adapter
-    pci = ranks * (cluster.gpu.pcie_bytes_per_s / 1e9)
-    return np.minimum(np.minimum(total / np.maximum(groups_per_node, 1.0), reached), pci)
+    share = np.minimum(total / np.maximum(groups_per_node, 1.0), reached)
+    if cluster.scale_up == "ethernet-mesh":
+        # These chips have the ports on their own die.
+        return share
+    return np.minimum(share, ranks * (cluster.gpu.pcie_bytes_per_s / 1e9))
 
 
 def comm_graph(cluster: Cluster, group_size: Rows, ranks_per_node: Rows, groups_per_node: Rows) -> CommGraph:
@@ -186,8 +194,8 @@ def _nvls(
     """Heads and per-head bandwidths of NVSwitch multicast, zeros where there is none.
 
     One head a GPU. In one node the ceiling follows from what each link carries for S bytes over n ranks: its own S
-    read by the switch and S/n multicast back, S (1 + 1/n) each way, so bus bandwidth is 2 (n-1)/(n+1) of the link.
-    Across nodes a head owns its part of the adapters.
+    read by the switch and S/n multicast back, S (1 + 1/n) each way, so bus bandwidth is 2 (n-1)/(n+1) of the link, up
+    to ``NVLS_SATURATING_RANKS``. Across nodes a head owns its part of the adapters, as far as the switch keeps up.
     """
     none = np.zeros_like(ranks)
     if cluster.scale_up != "nvswitch" or cluster.gpu.compute_capability < 90:
@@ -196,7 +204,8 @@ def _nvls(
     link = nvlink_gbps(cluster, ranks)
     efficiency = NVLS_EFFICIENCY[3 if cluster.gpu.compute_capability >= 100 else 2]
     at_least_one = np.maximum(heads, 1.0)
-    switch = link * efficiency * 2.0 * (ranks - 1.0) / (ranks + 1.0)
+    counted = np.minimum(ranks, NVLS_SATURATING_RANKS)
+    switch = link * efficiency * 2.0 * (counted - 1.0) / (counted + 1.0)
     # A tree does not close its loop, so the search fits n/(n-1) of the link into n heads.
     intra = link / np.maximum(ranks - 1.0, 1.0) * (ranks / at_least_one)
-    return heads, intra, np.where(crosses, share, switch) / at_least_one
+    return heads, intra, np.where(crosses, np.minimum(share, switch), switch) / at_least_one
