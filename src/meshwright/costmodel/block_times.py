@@ -6,6 +6,7 @@ distinct shapes (tp, sp, micro_batch, cp, ep, ..) times recompute masks; the ste
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -156,17 +157,22 @@ class _Wire:
             self._groups[name] = place(name, self.cluster, self.rows)
         return self._groups[name]
 
-    def tensor(self, phases: tuple[str, ...]) -> _Spent | None:
-        """Reductions of one activation in ``phases``; None where no row has TP."""
-        if not (self.rows.tp > 1).any():
+    def tensor(self, phases: tuple[str, ...], number: float, size_ratio: FloatArray) -> _Spent | None:
+        """``number`` reductions of ``size_ratio`` activations in each of ``phases``; None where there are none."""
+        if not number or not (self.rows.tp > 1).any():
             return None
+        usual = bool(np.all(size_ratio == 1.0))
         spent = self._nothing()
         for sp in (False, True):
-            used = ((self.rows.tp > 1) & ((self.rows.sp != 0) == sp)).astype(float)
+            used = np.where((self.rows.tp > 1) & ((self.rows.sp != 0) == sp), number, 0.0)
             if used.any():
                 for traffic in tensor.sends(phases, self.shapes, sequence_parallel=sp):
+                    if not usual:
+                        other = dataclasses.replace(traffic, size_bytes=traffic.size_bytes * size_ratio)
+                        spent = self._add(spent, traffic, self._seconds(other), used)
+                        continue
                     if traffic.collective not in self._activation_s:
-                        # Every block moves the same activation.
+                        # Most blocks move the same activation.
                         self._activation_s[traffic.collective] = self._seconds(traffic)
                     spent = self._add(spent, traffic, self._activation_s[traffic.collective], used)
         return spent
@@ -281,7 +287,8 @@ class _Part:
                 core[1] = core[1] + operator.count * backward_time_s(operator, self.job, self.kernel, needs)
         module = getattr(kind, "MODULE", member.kind)
         if kind.TP_REDUCE:
-            self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE))
+            reductions = blocks.tp_reductions(self.job.model, member, self.shapes)
+            self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE, *reductions))
         if (exchange := getattr(kind, "sequence_exchange", None)) and wire.cuts_sequences:
             query_bytes, key_value_bytes = exchange(self.job.model, member, self.shapes)
             spent, hidden_s = wire.context(query_bytes, key_value_bytes, core[0], core[1])
