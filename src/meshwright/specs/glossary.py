@@ -237,7 +237,10 @@ _MEMORY = {
     "gather": Term(
         "memory",
         "bytes",
-        N_("The input of a block, gathered over the tensor-parallel group while it runs, under sequence parallelism."),
+        N_(
+            "What is gathered for the block that runs: its input under sequence parallelism, its weights and those of "
+            "the next under ZeRO-3."
+        ),
     ),
     "buffers": Term("memory", "bytes", N_("Buffers of communicators and work space of libraries.")),
     "context": Term("memory", "bytes", N_("The device context, kernels and library handles.")),
@@ -250,8 +253,38 @@ _PHASES = {
     "save": Term("phase", "bytes", N_("While a checkpoint is saved.")),
 }
 _LAYOUT = {
-    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x pp is their number.")),
+    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x cp x pp is their number.")),
     "dp": Term("layout", None, N_("Data parallelism: replicas, each with its share of the batch.")),
+    "dp_shard": Term("layout", None, N_("Replicas over which ZeRO shards; dp unless dp_replicate says otherwise.")),
+    "dp_replicate": Term(
+        "layout", None, N_("Shard groups that hold equal copies (HSDP): dp is dp_shard times dp_replicate.")
+    ),
+    "cp": Term("layout", None, N_("Context parallelism: GPUs that share each sequence.")),
+    "cp_kind": Term(
+        "layout",
+        None,
+        N_(
+            "How context parallelism exchanges: ring passes keys and values on, allgather gathers them, ulysses turns "
+            "parts of the sequence into parts of the heads."
+        ),
+    ),
+    "ep": Term("layout", None, N_("Expert parallelism: GPUs that share the experts of a layer, out of tp x cp x dp.")),
+    "etp": Term("layout", None, N_("Expert tensor parallelism: GPUs that share each expert.")),
+    "dispatcher": Term(
+        "layout",
+        None,
+        N_(
+            "How tokens reach their experts: alltoall, allgather (every rank gets every token) or deepep (a token "
+            "crosses to a node once)."
+        ),
+    ),
+    "reshard_after_forward": Term(
+        "layout",
+        None,
+        N_("With ZeRO-3, whether weights are dropped after the forward and gathered again for the backward."),
+    ),
+    "offload_optimizer": Term("layout", None, N_("Where optimizer state lives: none (the GPU), cpu or nvme.")),
+    "offload_parameters": Term("layout", None, N_("Where the weight shards of ZeRO-3 live: none (the GPU), cpu or nvme.")),
     "tp": Term("layout", None, N_("Tensor parallelism: GPUs that share each matrix.")),
     "sp": Term(
         "layout",
@@ -260,7 +293,14 @@ _LAYOUT = {
     ),
     "pp": Term("layout", None, N_("Pipeline parallelism: ranks that hold successive layers.")),
     "vpp": Term("layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved.")),
-    "schedule": Term("layout", None, N_("Order of forwards and backwards in the pipeline: 1f1b or interleaved.")),
+    "schedule": Term(
+        "layout",
+        None,
+        N_(
+            "Order of forwards and backwards in the pipeline: 1f1b, interleaved, gpipe, zb-h1, zb-v, dualpipe or "
+            "dualpipev."
+        ),
+    ),
     "stage_split": Term(
         "layout",
         None,
@@ -270,7 +310,9 @@ _LAYOUT = {
         ),
     ),
     "zero_stage": Term(
-        "layout", None, N_("0: each replica keeps the whole optimizer state; 1: the replicas share it.")
+        "layout",
+        None,
+        N_("What the replicas share out: 0 nothing, 1 the optimizer state, 2 the gradients too, 3 the weights too."),
     ),
     "micro_batch": Term("layout", None, N_("Sequences that go through the model together on one replica.")),
     "rank_order": Term(
@@ -401,6 +443,13 @@ PRINTED: Mapping[str, str] = {
     "mb": "micro_batch",
     "recomp": "recompute",
     "zero": "zero_stage",
+    "sched": "schedule",
+    "repl": "dp_replicate",
+    "reshard": "reshard_after_forward",
+    "off.opt": "offload_optimizer",
+    "off.par": "offload_parameters",
+    "dispatch": "dispatcher",
+    "cp by": "cp_kind",
     "split": "stage_split",
     "order": "rank_order",
     "step": "step_time_s",
@@ -434,7 +483,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E130": N_("A layout names a column that does not exist."),
     "MW-E131": N_("A part of a layout is not key=value."),
     "MW-E132": N_("A value of a layout is not what its column takes."),
-    "MW-E133": N_("This ZeRO stage is not modelled yet."),
+    "MW-E133": N_("There is no such ZeRO stage."),
     "MW-E134": N_("A module cannot be recomputed."),
     "MW-E140": N_("What is fixed leaves no way to use all GPUs."),
     "MW-E150": N_("A change is not path=value."),
