@@ -188,24 +188,29 @@ class _Wire:
         return bool(((self.rows.ep > 1) | (self.rows.etp > 1)).any())
 
     def context(
-        self, query_bytes: FloatArray, key_value_bytes: FloatArray, forward_s: FloatArray, backward_s: FloatArray
+        self,
+        query_bytes: FloatArray,
+        key_value_bytes: FloatArray,
+        core_s: tuple[FloatArray, FloatArray],
+        *,
+        recurrent: bool,
     ) -> tuple[_Spent, FloatArray]:
         """What context parallelism exposes of one block, and the seconds that hide behind its attention core.
 
-        ``forward_s`` and ``backward_s`` of the core, (r,): a ring computes on one part while the next arrives, so all
-        parts but the first may hide.
+        ``core_s`` of its forward and backward, (r,): a ring computes on one part while the next arrives, so all parts
+        but the first may hide.
         """
         spent, hidden = self._nothing(), np.zeros(len(self.rows))
         for code, kind in enumerate(CP_KINDS):
             used = ((self.rows.cp > 1) & (self.rows.cp_kind == code)).astype(float)
             if not used.any():
                 continue
-            for traffic in context.sends(kind, query_bytes, key_value_bytes, self.shapes.cp):
+            for traffic in context.sends(kind, query_bytes, key_value_bytes, self.shapes.cp, recurrent=recurrent):
                 seconds = self._seconds(traffic)
                 if traffic.hidden_by:
-                    core_s = forward_s if traffic.phase == "forward" else backward_s
+                    window_s = core_s[0] if traffic.phase == "forward" else core_s[1]
                     sent = traffic.count * seconds
-                    shown = exposed_beside_s(sent, core_s * (self.shapes.cp - 1.0) / self.shapes.cp)
+                    shown = exposed_beside_s(sent, window_s * (self.shapes.cp - 1.0) / self.shapes.cp)
                     hidden = hidden + used * (sent - shown)
                     seconds = shown / np.maximum(traffic.count, 1.0)
                 spent = self._add(spent, traffic, seconds, used)
@@ -291,7 +296,8 @@ class _Part:
             self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE, *reductions))
         if (exchange := getattr(kind, "sequence_exchange", None)) and wire.cuts_sequences:
             query_bytes, key_value_bytes = exchange(self.job.model, member, self.shapes)
-            spent, hidden_s = wire.context(query_bytes, key_value_bytes, core[0], core[1])
+            recurrent = bool(getattr(kind, "RECURRENT", False))
+            spent, hidden_s = wire.context(query_bytes, key_value_bytes, (core[0], core[1]), recurrent=recurrent)
             self._spent("cp", recomputed(self.masks, "core_attention"), spent)
             self.sums["hidden_s"] += hidden_s[:, None]
         if (exchange := getattr(kind, "expert_exchange", None)) and wire.spreads_experts:

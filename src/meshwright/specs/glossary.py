@@ -284,7 +284,9 @@ _LAYOUT = {
         N_("With ZeRO-3, whether weights are dropped after the forward and gathered again for the backward."),
     ),
     "offload_optimizer": Term("layout", None, N_("Where optimizer state lives: none (the GPU), cpu or nvme.")),
-    "offload_parameters": Term("layout", None, N_("Where the weight shards of ZeRO-3 live: none (the GPU), cpu or nvme.")),
+    "offload_parameters": Term(
+        "layout", None, N_("Where the weight shards of ZeRO-3 live: none (the GPU), cpu or nvme.")
+    ),
     "tp": Term("layout", None, N_("Tensor parallelism: GPUs that share each matrix.")),
     "sp": Term(
         "layout",

@@ -26,12 +26,17 @@ RULES = {
 }
 
 
+#: The options that count heads, of attention and of the mixers that pass a state on instead.
+_HEADS = ("num_attention_heads", "num_heads", "num_key_heads", "num_value_heads")
+
+
 def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[str, BoolArray]:
     """The sequence splits evenly, and for Ulysses the heads too."""
     heads = {
-        int(block.options["num_attention_heads"])
+        int(block.options[name])
         for block in itertools.chain(*parts_of(job))
-        if block.kind != "vision_encoder" and "num_attention_heads" in block.options
+        for name in _HEADS
+        if block.kind != "vision_encoder" and name in block.options
     }
     uneven = np.zeros(len(layouts), bool)
     for number in heads:
@@ -48,13 +53,17 @@ def divides(tensor_kind: str, layouts: LayoutBatch) -> FloatArray:
     return layouts.cp.astype(float) if tensor_kind == "activations" else np.ones(len(layouts))
 
 
-def sends(kind: str, query_bytes: FloatArray, key_value_bytes: FloatArray, cp: FloatArray) -> list[Traffic]:
+def sends(
+    kind: str, query_bytes: FloatArray, key_value_bytes: FloatArray, cp: FloatArray, *, recurrent: bool = False
+) -> list[Traffic]:
     """Traffic of one block of one micro-batch whose shard holds so many bytes of q and output, of k and v; (r,).
+
+    A ``recurrent`` mixer has a state in the place of k and v: it is passed on, or not needed once heads are whole.
 
     Backward the ring carries keys and values again and their gradients with them; gathered ones are gathered again
     and their gradients scattered back; all-to-alls run once more for each gradient.
     """
-    if kind == "ring":
+    if kind == "ring" or (recurrent and kind == "allgather"):
         steps = cp - 1.0
         return [
             Traffic(NAME, "send_recv", key_value_bytes, steps, "forward", "core_attention"),
@@ -67,5 +76,5 @@ def sends(kind: str, query_bytes: FloatArray, key_value_bytes: FloatArray, cp: F
             Traffic(NAME, "all_gather", whole, 1, "backward"),
             Traffic(NAME, "reduce_scatter", whole, 1, "backward"),
         ]
-    halves = (query_bytes / 2.0, key_value_bytes / 2.0)
+    halves = (query_bytes / 2.0,) if recurrent else (query_bytes / 2.0, key_value_bytes / 2.0)
     return [Traffic(NAME, "all_to_all", size, 2, phase) for phase in ("forward", "backward") for size in halves]

@@ -24,6 +24,7 @@ from meshwright.specs.layout import LayoutBatch
 NAME = "ep"
 RULES = {
     "ep_needs_experts": N_("ep and etp need a model with experts"),
+    "ep_divides_ranks": N_("ep x etp must divide tp x cp x dp"),
     "replicas_hold_experts": N_("dp_replicate must divide the ranks that hold the same experts"),
 }
 
@@ -35,9 +36,11 @@ def has_experts(job: TrainingJob) -> bool:
 
 def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[str, BoolArray]:
     """Experts have ranks to be on; what a layer's own numbers demand, its block says."""
+    ranks = layouts.tp.astype(np.int64) * layouts.cp * layouts.dp
     of_experts = layouts.ep.astype(np.int64) * layouts.etp
     return {
         "ep_needs_experts": (of_experts > 1) & (not has_experts(job)),
+        "ep_divides_ranks": N_("ep x etp must divide tp x cp x dp"),
         "replicas_hold_experts": expert_dp(layouts) % layouts.dp_replicate != 0,
     }
 

@@ -10,7 +10,8 @@
 * ``legal(model, block, layouts) -> mapping rule -> violated`` (optional): what the block refuses, and ``RULES``
   (optional): what each rule that no axis has says;
 * ``sequence_exchange(model, block, shapes) -> (query_bytes, key_value_bytes)`` (optional): what one rank holds of one
-  micro-batch, (r,) each, that every other part of a sequence cut by context parallelism has to meet;
+  micro-batch, (r,) each, that every other part of a sequence cut by context parallelism has to meet; a kind that is
+  ``RECURRENT`` (optional) gives the bytes of its state in the place of the second;
 * ``expert_exchange(model, block, shapes) -> bytes`` (optional): what one rank sends to the experts in one micro-batch's
   forward, (r,), all of its tokens' top-k copies, before any is kept at home.
 """
