@@ -40,7 +40,7 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
     of_experts = layouts.ep.astype(np.int64) * layouts.etp
     return {
         "ep_needs_experts": (of_experts > 1) & (not has_experts(job)),
-        "ep_divides_ranks": N_("ep x etp must divide tp x cp x dp"),
+        "ep_divides_ranks": ranks % of_experts != 0,
         "replicas_hold_experts": expert_dp(layouts) % layouts.dp_replicate != 0,
     }
 
