@@ -257,7 +257,13 @@ def test_parameter_counts_are_the_published_ones(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in catalog.names("model") if name.startswith(("Megatron-", "GPT-3-", "OPT-"))]
+    "name",
+    # OPT-350m has 331 million.
+    [
+        name
+        for name in catalog.names("model")
+        if name.startswith(("Megatron-", "GPT-3-", "OPT-")) and name != "OPT-350m"
+    ],
 )
 def test_a_size_in_a_name_is_the_size(name: str) -> None:
     said = name.rsplit("-", 1)[1]
