@@ -1,0 +1,128 @@
+"""What is trained and what is frozen, against published counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright import catalog
+from meshwright.costmodel import block as blocks
+from meshwright.costmodel import evaluate
+from meshwright.costmodel.adapters import (
+    Share,
+    backward_of,
+    frozen_bytes,
+    frozen_parameters,
+    is_linear,
+    linear_parameters,
+    trainable_parameters,
+)
+from meshwright.costmodel.parameters import block_parameters, one_rank_shapes, parameter_count
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
+
+MODELS = [name for name in catalog.names("model") if name != "tiny"]
+
+
+def job(model: str = "llama-2-7b", **fields: object) -> TrainingJob:
+    return TrainingJob.model_validate({"model": catalog.model(model), "seq_len": 512, "global_batch": 64, **fields})
+
+
+def whole(asked: TrainingJob, count: object) -> float:
+    model = asked.model
+    parts = [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
+    return float(sum(repeat * count(asked, members).total for repeat, members in parts))  # type: ignore[operator]
+
+
+def test_trained_parameters_of_published_adapters() -> None:
+    """PEFT prints 39,976,960 for Llama-2-7B at rank 16 on all linear layers (recalled): each of q, k, v, o, gate, up,
+    down has its own pair. On GPT-3 175B rank 1 on q and v is 4.7 M, so on q, k, v, o twice that (arXiv 2106.09685)."""
+    assert whole(job(lora_rank=16), trainable_parameters) == 39_976_960
+    assert whole(job("gpt3-175b", lora_rank=1, lora_targets="attention"), trainable_parameters) == 2 * 96 * 4 * 12288
+    assert pytest.approx(4.7e6, rel=0.01) == 2 * 96 * 2 * 12288
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_everything_is_trained_or_frozen(name: str) -> None:
+    plain = job(name)
+    assert whole(plain, trainable_parameters) == whole(plain, lambda j, m: block_parameters(j.model, m))
+    assert whole(plain, frozen_parameters) == 0
+    adapted = job(name, lora_rank=8)
+    assert whole(adapted, frozen_parameters) == whole(plain, trainable_parameters)
+    partly = job(name, frozen="embedding")
+    assert whole(partly, trainable_parameters) + whole(partly, frozen_parameters) == parameter_count(plain.model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_linear_layers_are_cut_as_their_blocks_are(name: str) -> None:
+    """Sharded, replicated and expert elements agree with what the blocks themselves declare, but for vectors."""
+    asked = job(name)
+    for members in asked.model.layer_kinds:
+        held, linear = block_parameters(asked.model, members), linear_parameters(asked, members)
+        vectors = held.total - linear.total
+        assert 0 <= vectors <= 0.01 * held.total
+        assert abs(held.sharded - linear.sharded) <= vectors + 1e-6 * held.total
+        assert abs(held.expert - linear.expert) <= vectors + 1e-6 * held.total
+
+
+def test_qlora_packs_linear_layers_into_half_a_byte() -> None:
+    """4.127 bits an element (arXiv 2305.14314, section 3: 0.127 bits of constants), embedding, head and norms in 16."""
+    asked = job(lora_rank=16, frozen_dtype="nf4")
+    linear = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    rest = parameter_count(asked.model) - linear
+    assert whole(asked, frozen_bytes) == pytest.approx(linear * 4.127 / 8 + rest * 2, rel=1e-4)
+    assert whole(job(lora_rank=16), frozen_bytes) == 2 * parameter_count(asked.model)
+
+
+def test_gradients_flow_to_the_first_trained_block() -> None:
+    model = catalog.model("llama-2-7b")
+    embedding, (norm, attention, _norm, mlp), head = model.prologue[0], model.layers[0].blocks, model.epilogue[-1]
+    assert {backward_of(job(), block) for block in (embedding, norm, attention, mlp, head)} == {"all"}
+    adapted = job(lora_rank=8)
+    assert backward_of(adapted, embedding) == "none"
+    assert {backward_of(adapted, block) for block in (attention, mlp, head)} == {"input"}
+    assert backward_of(job(frozen=("mlp",)), mlp) == "input"
+    assert backward_of(job(frozen=("mlp",)), embedding) == "all"
+    assert backward_of(job(frozen="embedding, mlp"), embedding) == "none"
+
+
+def times(**fields: object) -> tuple[float, float]:
+    cluster, _assumed = catalog.cluster("8xA100-80GB")
+    layouts = LayoutBatch.of([Layout(dp=8, micro_batch=8)])
+    terms = evaluate(job(**fields), cluster, layouts, catalog.constants()).breakdown_s
+    return float(terms["forward"][0]), float(terms["backward"][0])
+
+
+def test_frozen_weights_halve_the_backward_and_adapters_cost_little() -> None:
+    """Without weight gradients a backward is one product each instead of two; an adapter's own are thin."""
+    forward, backward = times()
+    forward_lora, backward_lora = times(lora_rank=16)
+    assert 1.0 < forward_lora / forward < 1.5
+    assert 0.5 < backward_lora / backward < 0.9
+    assert times(lora_rank=64) > (forward_lora, backward_lora)
+    narrow = times(lora_rank=16, lora_targets="attention")
+    assert narrow[0] < forward_lora
+    assert narrow[1] < backward_lora
+    packed = times(lora_rank=16, frozen_dtype="nf4")
+    assert packed[0] > forward_lora
+    assert packed[1] > backward_lora
+
+
+def test_a_frozen_block_costs_its_forward_only() -> None:
+    model, asked = catalog.model("llama-2-7b"), job(frozen=("mlp",))
+    forward, backward = times(frozen=("mlp",))
+    assert forward == times()[0]
+    shapes = one_rank_shapes(asked)
+    gemms = [
+        (operator.name, float(np.max(operator.forward_flops)))
+        for block in model.layers[0].blocks
+        for operator in blocks.kind(block).operators(model, block, shapes)
+        if is_linear(operator)
+    ]
+    share = sum(flops for name, flops in gemms if name.startswith("mlp")) / sum(flops for _name, flops in gemms)
+    # Of two backward products the MLP saves one.
+    assert backward / times()[1] == pytest.approx(1 - share / 2, abs=0.08)
+
+
+def test_shares_add_up() -> None:
+    assert Share(1.0, 2.0, 3.0).total == 6.0
