@@ -57,7 +57,8 @@ class Matrices(NamedTuple):
 def matrices(job: TrainingJob) -> Matrices:
     """The linear layers of the model, all experts counted."""
     model, shapes = job.model, one_rank_shapes(job)
-    parts = [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
+    layers = [(model.layer_sequence.count(index), members) for index, members in enumerate(model.layer_kinds)]
+    parts = [(1, model.prologue), *layers, (1, model.epilogue)]
     found = [
         (float(np.max(o.k)), float(np.max(o.n)), repeat * o.count * float(np.max(o.batch)))
         for repeat, members in parts

@@ -91,7 +91,7 @@ def resolve(request: JobRequest) -> Resolved:
         assumed = still_assumed(assumed, change)
         said.add(change.path.removeprefix("job."))
     job = _with_recipe(case.job, case.cluster.gpu, said, assumed)
-    _check(job, case.cluster.gpu)
+    check_runnable(job, case.cluster.gpu)
     _assume_by_kind(job, said, assumed)
     return Resolved(job, case.cluster, constants(), assumed)
 
@@ -278,8 +278,8 @@ def _precision(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> st
     return chosen
 
 
-def _check(job: TrainingJob, gpu: Gpu) -> None:
-    """Refuse what the GPU cannot run or the model does not have. Raises InputError (MW-E404, MW-E405)."""
+def check_runnable(job: TrainingJob, gpu: Gpu) -> None:
+    """Refuse a precision that the GPU does not have (MW-E405) and frozen blocks that the model does not (MW-E404)."""
     has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
     # A narrow format needs a wide one beside it.
     if job.precision not in has or (job.low_precision and job.wide_dtype not in has):
