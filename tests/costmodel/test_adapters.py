@@ -13,13 +13,16 @@ from meshwright.costmodel.adapters import (
     backward_of,
     frozen_bytes,
     frozen_parameters,
+    is_adapted,
     is_linear,
     linear_parameters,
     trainable_parameters,
 )
+from meshwright.costmodel.operator import gemm
 from meshwright.costmodel.parameters import block_parameters, one_rank_shapes, parameter_count
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout, LayoutBatch
+from meshwright.specs.model import BlockSpec
 
 MODELS = [name for name in catalog.names("model") if name != "tiny"]
 
@@ -65,6 +68,19 @@ def test_linear_layers_are_cut_as_their_blocks_are(name: str) -> None:
         assert abs(held.expert - linear.expert) <= vectors + 1e-6 * held.total
 
 
+def test_experts_get_adapters_of_their_own() -> None:
+    """Each of 8 gated experts has three linear layers; shared experts are sharded, the router gets none."""
+    options = {"num_experts": 8, "experts_per_token": 2, "expert_intermediate_size": 1024, "gated": True}
+    moe = BlockSpec(kind="moe", options=options | {"shared_intermediate_size": 2048})
+    held, linear = block_parameters(job().model, [moe]), linear_parameters(job(), [moe])
+    assert linear.expert == held.expert
+    assert linear.sharded == held.sharded
+    assert linear.replicated == 0
+    adapters = trainable_parameters(job(lora_rank=4), [moe])
+    assert adapters.total == 4 * (8 * 3 * (4096 + 1024) + 3 * (4096 + 2048))
+    assert adapters.expert == 4 * 8 * 3 * (4096 + 1024)
+
+
 def test_qlora_packs_linear_layers_into_half_a_byte() -> None:
     """4.127 bits an element (arXiv 2305.14314, section 3: 0.127 bits of constants), embedding, head and norms in 16."""
     asked = job(lora_rank=16, frozen_dtype="nf4")
@@ -84,6 +100,20 @@ def test_gradients_flow_to_the_first_trained_block() -> None:
     assert backward_of(job(frozen=("mlp",)), mlp) == "input"
     assert backward_of(job(frozen=("mlp",)), embedding) == "all"
     assert backward_of(job(frozen="embedding, mlp"), embedding) == "none"
+
+
+def test_a_frozen_picture_encoder_is_run_forward_only() -> None:
+    """It reads pictures, so nothing that is trained lies before it, wherever the text comes from."""
+    encoder = BlockSpec(kind="vision_encoder")
+    assert backward_of(job(), encoder) == "all"
+    assert backward_of(job(frozen="vision_encoder"), encoder) == "none"
+    assert backward_of(job(lora_rank=8), encoder) == "input"
+    assert backward_of(job(lora_rank=8, lora_targets="attention"), encoder) == "none"
+    frozen = job(lora_rank=8, frozen="vision_encoder")
+    assert backward_of(frozen, encoder) == "none"
+    linear = gemm("vision_qkv", "embedding", 256.0, 3072.0, 1024.0)
+    assert is_adapted(linear, encoder, job(lora_rank=8))
+    assert not is_adapted(linear, encoder, frozen)
 
 
 def times(**fields: object) -> tuple[float, float]:
