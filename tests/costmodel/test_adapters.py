@@ -38,11 +38,17 @@ def whole(asked: TrainingJob, count: object) -> float:
 
 
 def test_trained_parameters_of_published_adapters() -> None:
-    """PEFT prints 39,976,960 for Llama-2-7B at rank 16 on all linear layers (recalled): each of q, k, v, o, gate, up,
-    down has its own pair. On GPT-3 175B rank 1 on q and v is 4.7 M, so on q, k, v, o twice that (arXiv 2106.09685)."""
-    assert whole(job(lora_rank=16), trainable_parameters) == 39_976_960
-    assert whole(job("gpt3-175b", lora_rank=1, lora_targets="attention"), trainable_parameters) == 2 * 96 * 4 * 12288
-    assert pytest.approx(4.7e6, rel=0.01) == 2 * 96 * 2 * 12288
+    """What PEFT prints: 39,976,960 of 6,778,392,576 for Llama-2-7B at rank 16 on q, k, v, o, gate, up, down, each with a
+    pair of its own; 26,214,400 for the 13B model on q, k, v, o (card of adriantheuma/raven-lora).
+
+    GPT-3 175B has 4.7 M at rank 1 on q and v (arXiv 2106.09685), so twice that on all four.
+    """
+    seven = job(lora_rank=16)
+    assert whole(seven, trainable_parameters) == 39_976_960
+    assert whole(seven, trainable_parameters) + whole(seven, frozen_parameters) == 6_778_392_576
+    attention = {"lora_targets": "attention"}
+    assert whole(job("llama-2-13b", lora_rank=16, **attention), trainable_parameters) == 26_214_400
+    assert whole(job("gpt3-175b", lora_rank=1, **attention), trainable_parameters) == pytest.approx(2 * 4.7e6, rel=0.01)
 
 
 @pytest.mark.parametrize("name", MODELS)

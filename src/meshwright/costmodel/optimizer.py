@@ -24,11 +24,12 @@ from meshwright.specs.job import STATE_BYTES, TrainingJob
 MOMENTS = {"adam": 2, "unfused_adam": 2, "adam_8bit": 2, "sgd": 1, "adafactor": 0, "muon": 1}
 #: 8-bit moments share an fp32 scale among a block of 256 (bitsandbytes; the paper has blocks of 2,048).
 EIGHT_BIT_MOMENT_BYTES = 1.0 + 4.0 / 256.0
-#: Traffic of temporaries that a fused kernel keeps in registers, bytes a parameter in fp32. PyTorch's Adam without
-#: ``fused``: decay, two moments, root, division, epsilon and update are passes of their own, 20 elements in all where
-#: the fused kernel moves 7. Adafactor: read the gradient for its sums, write the update, read it for clipping and use.
+#: Traffic of temporaries that a fused kernel keeps in registers, bytes a parameter in fp32. PyTorch's AdamW without
+#: ``fused`` (torch/optim/adam.py): decay, two moments, root, division, epsilon and update are passes of their own, 20
+#: elements in all where the fused kernel moves 7. Adafactor: read the gradient for its sums, write the update, read it
+#: for clipping and for use.
 TEMPORARY_BYTES = {"unfused_adam": 52.0, "adafactor": 16.0}
-#: Kernels a tensor that PyTorch's Adam launches without ``foreach`` or ``fused``.
+#: Kernels a tensor that PyTorch's AdamW launches without ``foreach`` or ``fused``.
 UNFUSED_KERNELS = 8
 NEWTON_SCHULZ_STEPS = 5
 
