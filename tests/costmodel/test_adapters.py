@@ -38,8 +38,8 @@ def whole(asked: TrainingJob, count: object) -> float:
 
 
 def test_trained_parameters_of_published_adapters() -> None:
-    """What PEFT prints: 39,976,960 of 6,778,392,576 for Llama-2-7B at rank 16 on q, k, v, o, gate, up, down, each with a
-    pair of its own; 26,214,400 for the 13B model on q, k, v, o (card of adriantheuma/raven-lora).
+    """What PEFT prints: 39,976,960 of 6,778,392,576 for Llama-2-7B at rank 16 on q, k, v, o, gate, up, down (each has a
+    pair of its own), 26,214,400 for the 13B model on q, k, v, o (card of adriantheuma/raven-lora).
 
     GPT-3 175B has 4.7 M at rank 1 on q and v (arXiv 2106.09685), so twice that on all four.
     """

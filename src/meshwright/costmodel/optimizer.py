@@ -125,7 +125,19 @@ def newton_schulz_flops(rows: FloatArray, columns: FloatArray) -> FloatArray:
     return np.asarray(NEWTON_SCHULZ_STEPS * 2.0 * (2.0 * short**2 * long + short**3))
 
 
-@formula("gradient, states and weight are streamed; Muon adds Newton-Schulz, an unfused optimizer its launches", "s")
+@formula("gradient, states and weight of a shard are streamed through the memory", "s")
+def update_time_s(
+    parameters: FloatArray,
+    shards: FloatArray,
+    bytes_per_parameter: float,
+    memory_bytes_per_s: float,
+    memory_efficiency_ratio: float,
+) -> FloatArray:
+    """Update of a shard of ``parameters`` elements at ``bytes_per_parameter`` of traffic each, (n,)."""
+    return parameters / shards * bytes_per_parameter / (memory_bytes_per_s * memory_efficiency_ratio)
+
+
+@formula("an update; Muon adds Newton-Schulz, an unfused optimizer waits for its launches", "s")
 def optimizer_time_s(
     job: TrainingJob, parameters: FloatArray, shards: FloatArray, gpu: Gpu, constants: Constants
 ) -> FloatArray:
@@ -134,15 +146,15 @@ def optimizer_time_s(
     Arrays (n,). Muon's matrices are gathered from their tensor-parallel shards and shared out over the ranks; the
     gathering itself (at most a quarter of the gradient traffic, arXiv 2502.16982, section 2.3) is not counted.
     """
-    rate = gpu.memory_bytes_per_s * constants.get("memory_efficiency_ratio", gpu.architecture)
-    own = parameters / shards
-    time = own * streamed_bytes_per_parameter(job) / rate
+    efficiency = constants.get("memory_efficiency_ratio", gpu.architecture)
+    traffic = streamed_bytes_per_parameter(job)
+    time = update_time_s(parameters, shards, traffic, gpu.memory_bytes_per_s, efficiency)
     if job.optimizer == "muon":
         linear = matrices(job)
         flops = float(np.sum(newton_schulz_flops(linear.rows, linear.columns) * linear.number))
         peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s[job.precision]
         achieved = peak * constants.get("gemm_ceiling_ratio", gpu.architecture)
-        time = time + own * (flops / parameter_count(job.model)) / achieved
+        time = time + parameters / shards * (flops / parameter_count(job.model)) / achieved
     if job.optimizer == "unfused_adam":
         launches = UNFUSED_KERNELS * _tensors(job) * parameters / parameter_count(job.model)
         time = np.maximum(time, launches * constants.get("launch_s_per_kernel", job.attention))
