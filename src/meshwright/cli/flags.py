@@ -65,11 +65,22 @@ class JobFlags:
     tokens: Annotated[
         str | None, option(_("Tokens of the whole training, such as 1.4T: asks for its time."), "COUNT")
     ] = None
-    precision: Annotated[str | None, option(_("bf16 or fp16."), "NAME")] = None
+    kind: Annotated[str | None, option(_("What a step does: pretrain, sft, dpo, grpo or ppo."), "NAME")] = None
+    precision: Annotated[str | None, option(_("bf16, fp16, fp8, nvfp4, tf32 or fp32."), "NAME")] = None
+    master_dtype: Annotated[
+        str | None, option(_("The optimizer's own copy of the weights: fp32, bf16, fp16 or none."), "NAME")
+    ] = None
     grad_dtype: Annotated[str | None, option(_("What gradients are accumulated in: fp32, bf16 or fp16."), "NAME")] = (
         None
     )
-    optimizer: Annotated[str | None, option(_("adam."), "NAME")] = None
+    optimizer: Annotated[str | None, option(_("adam, unfused_adam, adam_8bit, sgd, adafactor or muon."), "NAME")] = None
+    lora: Annotated[
+        int | None, option(_("Train LoRA adapters of this rank and nothing else."), "RANK", converter=whole_number)
+    ] = None
+    document_len: Annotated[
+        int | None, option(_("Mean tokens of the documents packed into a sequence."), "N", converter=whole_number)
+    ] = None
+    expert_load: Annotated[float | None, option(_("Tokens of the fullest expert rank over the mean."), "RATIO")] = None
     attention: Annotated[str | None, option(_("flash, or unfused (writes the score matrix)."), "NAME")] = None
     overlap: Annotated[
         bool | None,

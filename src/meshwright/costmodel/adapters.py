@@ -22,6 +22,8 @@ from meshwright.specs.model import BlockSpec
 
 #: What a backward computes: gradients of inputs and weights, of inputs alone, or nothing at all.
 Backward = Literal["all", "input", "none"]
+#: Kinds of blocks whose input is data, not another block's output.
+READ_DATA = ("embedding", "patch_embedding", "vision_encoder")
 #: NF4: 4 bits an element, an 8-bit scale a block of 64, an fp32 scale a block of 256 of those (arXiv 2305.14314, 3).
 NF4_BYTES = 0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0)
 
@@ -49,9 +51,9 @@ def is_linear(operator: Operator) -> bool:
     )
 
 
-def is_adapted(operator: Operator, job: TrainingJob) -> bool:
-    """Whether a LoRA adapter lies beside the operator."""
-    if not job.lora_rank or not is_linear(operator):
+def is_adapted(operator: Operator, member: BlockSpec, job: TrainingJob) -> bool:
+    """Whether a LoRA adapter lies beside the operator of the block ``member``."""
+    if not job.lora_rank or member.kind in job.frozen or not is_linear(operator):
         return False
     return job.lora_targets == "all-linear" or operator.module in ("attention", "mla_up")
 
@@ -59,16 +61,15 @@ def is_adapted(operator: Operator, job: TrainingJob) -> bool:
 def backward_of(job: TrainingJob, member: BlockSpec) -> Backward:
     """What the backward through a block computes for its base weights.
 
-    Nothing where no trained weight lies before: blocks of the prologue up to the first trained one.
+    Nothing for a frozen block that reads the data itself: no trained weight lies before it.
     """
-    if not job.lora_rank and member.kind not in job.frozen:
+    frozen = member.kind in job.frozen
+    if not job.lora_rank and not frozen:
         return "all"
-    for early in job.model.prologue:
-        if not job.lora_rank and early.kind not in job.frozen:
-            break
-        if early == member:
-            return "none"
-    return "input"
+    if member.kind not in READ_DATA:
+        return "input"
+    adapted = member.kind == "vision_encoder" and job.lora_targets == "all-linear" and not frozen
+    return "input" if adapted else "none"
 
 
 def adapter_operators(operator: Operator, member: BlockSpec, job: TrainingJob) -> list[Operator]:
@@ -91,7 +92,7 @@ def dequantisation(operator: Operator, job: TrainingJob) -> Operator:
 
 def projections(operator: Operator, member: BlockSpec) -> int:
     """Linear layers that a fused GEMM holds, each of which gets an adapter of its own: Q, K and V; gate and up."""
-    if operator.name == "qkv":
+    if operator.name.endswith("qkv"):
         return 3
     return 2 if member.options.get("gated") and operator.name.endswith("_up") else 1
 
@@ -111,7 +112,7 @@ def linear_parameters(job: TrainingJob, members: Iterable[BlockSpec], *, adapter
     found = np.zeros(3)
     for member in members:
         for operator in blocks.kind(member).operators(job.model, member, shapes):
-            if not is_linear(operator) or (adapters and not is_adapted(operator, job)):
+            if not is_linear(operator) or (adapters and not is_adapted(operator, member, job)):
                 continue
             k, n, batch = (np.asarray(x, float) for x in (operator.k, operator.n, operator.batch * operator.count))
             if adapters:

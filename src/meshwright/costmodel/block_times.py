@@ -311,7 +311,7 @@ class _Part:
             self._run(quantisation(operator, self.job), needs)
         if self.job.frozen_dtype == "nf4" and needs != "all" and is_linear(operator):
             self._run(dequantisation(operator, self.job), needs)
-        if is_adapted(operator, self.job):
+        if is_adapted(operator, member, self.job):
             for beside in adapter_operators(operator, member, self.job):
                 self._run(beside, "all")
 

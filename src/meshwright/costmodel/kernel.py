@@ -78,10 +78,10 @@ class KernelConstants:
         low = replace(
             wide,
             peak_flops_per_s=gpu.peak_flops_per_s[job.precision],
-            gemm_ceiling_ratio=constants.get("gemm_ceiling_ratio", job.precision),
-            gemm_half_m=constants.get("gemm_half_m", job.precision),
-            gemm_half_n=constants.get("gemm_half_n", job.precision),
-            gemm_half_k=constants.get("gemm_half_k", job.precision),
+            gemm_ceiling_ratio=constants.get("gemm_ceiling_ratio", job.precision, architecture),
+            gemm_half_m=constants.get("gemm_half_m", job.precision, architecture),
+            gemm_half_n=constants.get("gemm_half_n", job.precision, architecture),
+            gemm_half_k=constants.get("gemm_half_k", job.precision, architecture),
         )
         return replace(wide, low=low)
 

@@ -24,11 +24,12 @@ from meshwright.specs.job import STATE_BYTES, TrainingJob
 MOMENTS = {"adam": 2, "unfused_adam": 2, "adam_8bit": 2, "sgd": 1, "adafactor": 0, "muon": 1}
 #: 8-bit moments share an fp32 scale among a block of 256 (bitsandbytes; the paper has blocks of 2,048).
 EIGHT_BIT_MOMENT_BYTES = 1.0 + 4.0 / 256.0
-#: Traffic of temporaries that a fused kernel keeps in registers, bytes a parameter in fp32. PyTorch's Adam without
-#: ``fused``: decay, two moments, root, division, epsilon and update are passes of their own, 20 elements in all where
-#: the fused kernel moves 7. Adafactor: read the gradient for its sums, write the update, read it for clipping and use.
+#: Traffic of temporaries that a fused kernel keeps in registers, bytes a parameter in fp32. PyTorch's AdamW without
+#: ``fused`` (torch/optim/adam.py): decay, two moments, root, division, epsilon and update are passes of their own, 20
+#: elements in all where the fused kernel moves 7. Adafactor: read the gradient for its sums, write the update, read it
+#: for clipping and for use.
 TEMPORARY_BYTES = {"unfused_adam": 52.0, "adafactor": 16.0}
-#: Kernels a tensor that PyTorch's Adam launches without ``foreach`` or ``fused``.
+#: Kernels a tensor that PyTorch's AdamW launches without ``foreach`` or ``fused``.
 UNFUSED_KERNELS = 8
 NEWTON_SCHULZ_STEPS = 5
 
@@ -57,7 +58,8 @@ class Matrices(NamedTuple):
 def matrices(job: TrainingJob) -> Matrices:
     """The linear layers of the model, all experts counted."""
     model, shapes = job.model, one_rank_shapes(job)
-    parts = [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
+    layers = [(model.layer_sequence.count(index), members) for index, members in enumerate(model.layer_kinds)]
+    parts = [(1, model.prologue), *layers, (1, model.epilogue)]
     found = [
         (float(np.max(o.k)), float(np.max(o.n)), repeat * o.count * float(np.max(o.batch)))
         for repeat, members in parts
@@ -123,7 +125,19 @@ def newton_schulz_flops(rows: FloatArray, columns: FloatArray) -> FloatArray:
     return np.asarray(NEWTON_SCHULZ_STEPS * 2.0 * (2.0 * short**2 * long + short**3))
 
 
-@formula("gradient, states and weight are streamed; Muon adds Newton-Schulz, an unfused optimizer its launches", "s")
+@formula("gradient, states and weight of a shard are streamed through the memory", "s")
+def update_time_s(
+    parameters: FloatArray,
+    shards: FloatArray,
+    bytes_per_parameter: float,
+    memory_bytes_per_s: float,
+    memory_efficiency_ratio: float,
+) -> FloatArray:
+    """Update of a shard of ``parameters`` elements at ``bytes_per_parameter`` of traffic each, (n,)."""
+    return parameters / shards * bytes_per_parameter / (memory_bytes_per_s * memory_efficiency_ratio)
+
+
+@formula("an update; Muon adds Newton-Schulz, an unfused optimizer waits for its launches", "s")
 def optimizer_time_s(
     job: TrainingJob, parameters: FloatArray, shards: FloatArray, gpu: Gpu, constants: Constants
 ) -> FloatArray:
@@ -132,15 +146,15 @@ def optimizer_time_s(
     Arrays (n,). Muon's matrices are gathered from their tensor-parallel shards and shared out over the ranks; the
     gathering itself (at most a quarter of the gradient traffic, arXiv 2502.16982, section 2.3) is not counted.
     """
-    rate = gpu.memory_bytes_per_s * constants.get("memory_efficiency_ratio", gpu.architecture)
-    own = parameters / shards
-    time = own * streamed_bytes_per_parameter(job) / rate
+    efficiency = constants.get("memory_efficiency_ratio", gpu.architecture)
+    traffic = streamed_bytes_per_parameter(job)
+    time = update_time_s(parameters, shards, traffic, gpu.memory_bytes_per_s, efficiency)
     if job.optimizer == "muon":
         linear = matrices(job)
         flops = float(np.sum(newton_schulz_flops(linear.rows, linear.columns) * linear.number))
         peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s[job.precision]
         achieved = peak * constants.get("gemm_ceiling_ratio", gpu.architecture)
-        time = time + own * (flops / parameter_count(job.model)) / achieved
+        time = time + parameters / shards * (flops / parameter_count(job.model)) / achieved
     if job.optimizer == "unfused_adam":
         launches = UNFUSED_KERNELS * _tensors(job) * parameters / parameter_count(job.model)
         time = np.maximum(time, launches * constants.get("launch_s_per_kernel", job.attention))

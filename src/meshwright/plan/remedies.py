@@ -151,8 +151,8 @@ def _job_changes(
         if _best_plain(job, grown, constants, fix, max_memory_bytes):
             yield larger
             break
-    if job.grad_dtype == "fp32":
-        yield (Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)
+    if job.grad_dtype == "fp32" and job.wide_dtype != "fp32":
+        yield (Change(path="job.grad_dtype", value=job.wide_dtype),)
     for length in (job.seq_len // 2, job.seq_len // 4):
         if length >= 512:
             yield (Change(path="job.seq_len", value=length),)

@@ -326,7 +326,9 @@ _JOB = {
     "seq_len": Term("job", None, N_("Tokens of one sequence.")),
     "global_batch": Term("job", None, N_("Sequences of one optimizer step, over all replicas.")),
     "tokens": Term("job", None, N_("Tokens of the whole training.")),
-    "precision": Term("job", None, N_("Number format of matrix products and activations.")),
+    "precision": Term(
+        "job", None, N_("Number format of matrix products; with fp8 and nvfp4 activations stay in bf16.")
+    ),
     "grad_dtype": Term("job", None, N_("Number format in which gradients are accumulated and reduced.")),
     "attention": Term("job", None, N_("flash keeps no score matrix; unfused writes it to memory.")),
     "overlap_grad_reduce": Term("job", None, N_("Whether gradients are reduced while the backward still runs.")),
@@ -342,6 +344,48 @@ _JOB = {
         "job", None, N_("Whether kernels are launched as one graph, so that the CPU is never the bottleneck.")
     ),
     "straggler_ratio": Term("job", None, N_("By how much the slowest rank is slower than the others.")),
+    "kind": Term(
+        "job",
+        None,
+        N_("What a step does with a sequence: pretrain, sft, dpo (a pair is two sequences), grpo or ppo."),
+    ),
+    "reference_forward": Term(
+        "job",
+        None,
+        N_(
+            "Whether the reference model of dpo, grpo or ppo is held and run in the step; not where its outputs are "
+            "stored."
+        ),
+    ),
+    "rollout_ratio": Term(
+        "job", None, N_("Share of an iteration of grpo or ppo that goes into generating sequences; counted under data.")
+    ),
+    "fp8_recipe": Term(
+        "job",
+        None,
+        N_(
+            "How FP8 scales: one scale a tensor (delayed, tensorwise), a block of 128 (blockwise), a block of 32 "
+            "(mxfp8)."
+        ),
+    ),
+    "fp8_param_gather": Term("job", None, N_("Whether weights are kept and gathered in FP8 alone.")),
+    "master_dtype": Term("job", None, N_("Number format of the optimizer's own copy of the weights; none: no copy.")),
+    "moment_dtype": Term("job", None, N_("Number format of the optimizer's moments.")),
+    "lora_rank": Term("job", None, N_("Rank of the LoRA adapters that are trained instead of the model; 0: none.")),
+    "lora_targets": Term(
+        "job", None, N_("What gets adapters: the projections of attention, or all linear layers but the head.")
+    ),
+    "frozen": Term("job", None, N_("Kinds of blocks that are not trained.")),
+    "frozen_dtype": Term(
+        "job", None, N_("What weights are stored in that are not trained: as the others (same), or nf4 as in QLoRA.")
+    ),
+    "document_len": Term(
+        "job", None, N_("Mean tokens of the documents packed into a sequence; attention stays inside each.")
+    ),
+    "expert_load_ratio": Term("job", None, N_("Tokens of the fullest expert rank over the mean; 1 is balanced.")),
+    "tp_comm_overlap": Term(
+        "job", None, N_("Whether tensor-parallel transfers hide behind the products that they feed.")
+    ),
 }
 _CLUSTER = {
     "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
@@ -397,7 +441,9 @@ LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items()
 
 #: A job's field whose name means something else elsewhere.
 JOB_TERMS: Mapping[str, Term] = _JOB | {
-    "optimizer": Term("job", None, N_("The optimizer that trains the model: adam.")),
+    "optimizer": Term(
+        "job", None, N_("The optimizer that trains the model: adam, unfused_adam, adam_8bit, sgd, adafactor or muon.")
+    ),
 }
 #: Words that stand in the pages and name no field: values of columns and of ``fits``.
 WORDS: Mapping[str, Term] = {
@@ -482,6 +528,8 @@ ERRORS: Mapping[str, str] = {
     "MW-E112": N_("The unit is not one of this kind of quantity."),
     "MW-E113": N_("A quantity is negative or not finite."),
     "MW-E120": N_("The sequence is longer than the model's learned positions."),
+    "MW-E121": N_("The sequences of a DPO step are no whole pairs."),
+    "MW-E122": N_("A storage format for frozen weights was chosen, and none are frozen."),
     "MW-E130": N_("A layout names a column that does not exist."),
     "MW-E131": N_("A part of a layout is not key=value."),
     "MW-E132": N_("A value of a layout is not what its column takes."),

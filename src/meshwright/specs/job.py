@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.fact import Noun
-from meshwright.specs.limits import SEQUENCES, TOKENS_PER_SEQUENCE
+from meshwright.specs.limits import EXPERT_LOAD, LORA_RANK, SEQUENCES, TOKENS_PER_SEQUENCE
 from meshwright.specs.model import ModelSpec
 
 #: Bytes of an activation or working weight. FP8 and FP4 recipes quantise the operands of GEMMs; the rest stays in bf16.
@@ -62,13 +62,13 @@ class TrainingJob(Noun):
     grad_dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     moment_dtype: Literal["fp32", "fp16", "bf16", "fp8"] = "fp32"
     optimizer: Literal["adam", "unfused_adam", "adam_8bit", "sgd", "adafactor", "muon"] = "adam"
-    lora_rank: int = Field(default=0, ge=0, le=65536)
+    lora_rank: int = Field(default=0, ge=0, le=LORA_RANK)
     lora_targets: Literal["attention", "all-linear"] = "all-linear"
     frozen: tuple[str, ...] = ()
     frozen_dtype: Literal["same", "nf4"] = "same"
     attention: Literal["flash", "unfused"] = "flash"
     document_len: float | None = Field(default=None, ge=1, allow_inf_nan=False)
-    expert_load_ratio: float = Field(default=1.0, ge=1.0, allow_inf_nan=False)
+    expert_load_ratio: float = Field(default=1.0, ge=1.0, le=EXPERT_LOAD, allow_inf_nan=False)
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = False

@@ -36,7 +36,7 @@ def _labels(case: Case, estimate: Estimate) -> StepLabels:
     return StepLabels(
         ranks=tuple(f"pp {rank}" for rank in range(layout.pp)),
         device=case.cluster.gpu.name,
-        dtype=_DTYPES[job.precision],
+        dtype=_DTYPES[job.wide_dtype],
         send_elements=layout.micro_batch * job.seq_len * job.model.hidden_size // layout.tp,
         gradient_elements=int(estimate.memory.by["gradients"] / job.grad_bytes),
         gradient_collective="_reduce_scatter_base" if layout.zero_stage else "allreduce",
