@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from meshwright.catalog import loader
@@ -25,14 +26,11 @@ def with_site(cluster: Cluster) -> tuple[Cluster, tuple[Assumed, ...]]:
     """The cluster with every field of its site filled, and what was assumed for that."""
     usual, other = (cast("Site", loader.entry("site", name)) for name in (_USUAL, _OTHER))
     record, differs = _records(cluster.gpu.architecture)
-    values = {name: getattr(usual, name) for name in SHOWN_BY}
-    alternatives = {name: getattr(other, name) for name in SHOWN_BY}
-    why = {name: fact.source.split(":")[0] for name, fact in usual.facts.items()}
+    values, alternatives = ({name: fact.text for name, fact in each.facts.items()} for each in (usual, other))
+    why = {name: _("as in {source}").format(source=_shortened(fact.source)) for name, fact in usual.facts.items()}
     rate = "failures_per_1000_node_days"
-    values[rate], alternatives[rate] = (each.failures_per_1000_node_days for each in (record, differs))
-    why[rate] = _("{name} ({counts}); the other: {other} ({other_counts})").format(
-        name=record.name, counts=record.counts, other=differs.name, other_counts=differs.counts
-    )
+    values[rate], alternatives[rate] = (f"{each.failures_per_1000_node_days:g}" for each in (record, differs))
+    why[rate] = _("{name}; the other: {other}").format(name=record.name, other=differs.name)
     missing = [name for name in SHOWN_BY if getattr(cluster.site, name) is None]
     assumed = tuple(
         Assumed(
@@ -43,8 +41,16 @@ def with_site(cluster: Cluster) -> tuple[Cluster, tuple[Assumed, ...]]:
         )
         for name in missing
     )
-    site = cluster.site.model_copy(update={name: values[name] for name in missing})
+    # Only what was said has facts of its own; what is filled in is told as assumed.
+    said = {name: getattr(cluster.site, name) for name in type(cluster.site).model_fields if name not in missing}
+    site = Site.model_validate(said | {name: values[name] for name in missing})
     return cluster.model_copy(update={"site": site}), assumed
+
+
+def _shortened(source: str) -> str:
+    """A source as people cite it in passing: its arXiv number, else what stands before the first colon."""
+    found = re.search(r"arXiv \d{4}\.\d+", source)
+    return found[0] if found else source.split(":", maxsplit=1)[0]
 
 
 def _records(architecture: str) -> tuple[Reliability, Reliability]:

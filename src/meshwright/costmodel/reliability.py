@@ -161,4 +161,4 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _normal_cdf(z: FloatArray) -> FloatArray:
-    return np.asarray(0.5 + 0.5 * _erf(z / math.sqrt(2.0)).astype(np.float64))
+    return 0.5 + 0.5 * np.asarray(_erf(z / math.sqrt(2.0)), np.float64)
