@@ -93,7 +93,7 @@ def _reliability(record: Reliability) -> str:
 
 
 def _site(site: Site) -> str:
-    rate_bytes_per_s, restart_s = site.node_checkpoint_bytes_per_s or 0.0, site.restart_s or 0.0
+    rate_bytes_per_s, restart_s = site.storage_bytes_per_s or 0.0, site.restart_s or 0.0
     return f"PUE {site.pue:g}, {rate_bytes_per_s / 1e9:g} GB/s a node, restart {restart_s / 60:g} min"
 
 
