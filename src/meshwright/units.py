@@ -37,7 +37,11 @@ UNITS: dict[str, dict[str, float]] = {
     "s": _TIME,
     "w": {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6},
     "hz": {prefix + "Hz": factor for prefix, factor in _DECIMAL.items()},
-    "usd": {"USD": 1.0, "$": 1.0, "kUSD": 1e3},
+    "usd": {
+        prefix + unit: factor
+        for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("B", 1e9))
+        for unit in ("USD", "$", " USD")
+    },
     "usd_per_hour": {"USD/h": 1.0, "$/h": 1.0},
     "usd_per_gpu_hour": {money + per: 1.0 for money in ("USD", "$") for per in ("/GPUh", "/GPU-h", "/GPU/h")},
     "count": {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12},

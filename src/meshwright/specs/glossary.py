@@ -84,10 +84,15 @@ _RESULTS = {
     ),
     "time_to_train_interval_s": Term("result", "s", N_("time_to_train_s at both ends of the step time's 80 % range.")),
     "time_to_train_with_failures_s": Term(
-        "result", "s", N_("Time for the given tokens with failures and restarts; not computed in this version.")
+        "result",
+        "s",
+        N_(
+            "Time for the given tokens with failures, restarts and checkpoints: the median (p50), and what nine of ten "
+            "trainings stay below (p90)."
+        ),
     ),
-    "cost_usd": Term("result", "usd", N_("What the training costs; not computed in this version.")),
-    "energy_j": Term("result", "J", N_("Energy of the training; not computed in this version.")),
+    "cost_usd": Term("result", "usd", N_("GPU-hours of the median time with failures, times the price of one.")),
+    "energy_j": Term("result", "J", N_("Mean power of the site times the median time with failures.")),
     "searched": Term("result", None, N_("Layouts that keep every rule, fit the memory and were scored.")),
     "rejected": Term(
         "result",
@@ -134,10 +139,13 @@ _RESULTS = {
     "checkpoint_bytes_per_s": Term(
         "result",
         "bytes/s",
-        N_("Write rate at which a checkpoint every 30 minutes stops the training for 5 % of the time at most."),
+        N_(
+            "Write rate at which checkpoints stop the training for 5 % of the time at most: one every 30 minutes, or "
+            "as often as failures ask for where that is sooner."
+        ),
     ),
     "loader_tokens_per_s": Term("result", "1/s", N_("Tokens that data loading must deliver for the whole cluster.")),
-    "power_w": Term("result", "W", N_("Rated power of all GPUs; hosts, network and cooling come on top.")),
+    "power_w": Term("result", "W", N_("Peak power of the site: every GPU at its limit, hosts and building included.")),
     "nearest": Term(
         "result", None, N_("Where nothing fits: the legal layout with the lowest peak, and by how much it misses.")
     ),
@@ -189,6 +197,34 @@ _RESULTS = {
     "worst_pipeline_rank": Term(
         "result", None, N_("The pipeline rank whose memory peaks highest; 0 holds the embedding.")
     ),
+    "p50": Term("result", "s", N_("Half of such trainings take no longer.")),
+    "p90": Term("result", "s", N_("Nine of ten such trainings take no longer.")),
+    "step_energy_j": Term("result", "J", N_("Energy of one step of the whole site.")),
+    "mean_power_w": Term("result", "W", N_("Mean power of the site over a step: GPUs, their hosts and the building.")),
+    "price": Term("result", None, N_("What a GPU costs by the hour, where, when and by whom.")),
+    "usd_per_gpu_hour": Term("result", "usd", N_("Price of one GPU for one hour.")),
+    "usd_per_hour": Term("result", "usd", N_("Price of all GPUs for one hour.")),
+    "provider": Term("result", None, N_("Who sells it.")),
+    "tier": Term("result", None, N_("How it is paid for: on demand, reserved, spot, bought, or as given.")),
+    "region": Term("result", None, N_("Where the price holds.")),
+    "date": Term("result", None, N_("When the price held.")),
+    "failures": Term("result", None, N_("What failures do to the job, and how often it saves because of them.")),
+    "mttf_s": Term("result", "s", N_("Mean time between two failures that stop the job.")),
+    "checkpoint_interval_s": Term(
+        "result", "s", N_("Work between two checkpoints with which the job gets on fastest, failures counted.")
+    ),
+    "checkpoint_write_s": Term("result", "s", N_("Time for which one checkpoint stops the training.")),
+    "effective_ratio": Term("result", "ratio", N_("Share of the time in which the training gets on (ETTR).")),
+    "count": Term("result", None, N_("Failures to be expected during the training.")),
+    "conditions": Term("result", None, N_("The deadline and the budget that were asked for, and what is reached.")),
+    "limit": Term("result", None, N_("The deadline in seconds, or the budget in USD.")),
+    "met": Term("result", None, N_("Whether the chosen layout keeps the limit in the median.")),
+    "remedy": Term("result", None, N_("The smallest larger cluster that keeps the limit.")),
+    "buys": Term("result", None, N_("What more of something buys: twice the adapters of a node.")),
+    "objective": Term("result", None, N_("What ranks the layouts: time, memory, cost or energy.")),
+    "placement": Term("result", None, N_("Node, GPU and adapter of every rank, and its place along every axis.")),
+    "total": Term("result", None, N_("The number of the whole training that an assumption moves.")),
+    "total_ratio": Term("result", "ratio", N_("That number under the alternative over the same as assumed.")),
 }
 _TERMS = {
     "forward": Term("term", "s", N_("Forward computation of the slowest pipeline stage, all micro-batches.")),
@@ -388,6 +424,13 @@ _JOB = {
     ),
 }
 _CLUSTER = {
+    "site": Term("cluster", None, N_("What surrounds the cluster: building, storage, failures.")),
+    "pue": Term("cluster", "ratio", N_("Power of the whole building over that of its computers.")),
+    "storage_bytes_per_s": Term("cluster", "bytes/s", N_("What storage takes from one node while all nodes write.")),
+    "restart_s": Term("cluster", "s", N_("Time from a failure until training goes on from its checkpoint.")),
+    "failures_per_1000_node_days": Term(
+        "cluster", None, N_("Failures that stop a job, for 1,000 servers of eight GPUs in a day.")
+    ),
     "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
     "fabric": Term(
         "cluster",
@@ -592,4 +635,6 @@ ERRORS: Mapping[str, str] = {
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),
     "MW-E431": N_("A measured file lacks columns or holds no rows."),
+    "MW-E440": N_("A deadline or a budget needs the tokens of a training."),
+    "MW-E441": N_("A budget needs a price of the GPU."),
 }

@@ -11,6 +11,7 @@ from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.fact import CatalogEntry, Fact, Noun
 from meshwright.specs.limits import GPUS, NICS_PER_NODE, OVERSUBSCRIPTION, at_most
+from meshwright.specs.site import Site
 from meshwright.units import Bytes, BytesPerS, FlopsPerS, Hertz, Watts
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4"]
@@ -110,6 +111,7 @@ class Cluster(Noun):
     cpu_vendor: Literal["intel", "amd", "other"]
     fabric: FabricKind = "fat-tree"
     oversubscription: float = Field(default=1.0, ge=1.0, le=OVERSUBSCRIPTION, allow_inf_nan=False)
+    site: Site = Site()
 
     @model_validator(mode="after")
     def _size(self) -> Cluster:
