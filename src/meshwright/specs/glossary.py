@@ -449,6 +449,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E226": N_("A model has a part that cannot be described."),
     "MW-E227": N_("A model file is not a text."),
     "MW-E228": N_("This kind of file is not read as a model."),
+    "MW-E230": N_("The catalog has no such price for this GPU."),
     "MW-E301": N_("A model names a kind of block that does not exist."),
     "MW-E302": N_("A file of MESHWRIGHT_PATH fails while it is loaded."),
     "MW-E310": N_("A collective does not exist."),
