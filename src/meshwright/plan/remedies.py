@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright.catalog import loader
 from meshwright.costmodel import evaluate, memory_peak_bytes
+from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
 from meshwright.plan.space import divisors, lawful, space
@@ -189,7 +190,11 @@ def _best_plain(
 ) -> Estimate | None:
     """The fastest fitting layout with full or no recompute and no interleaving; None where there is none."""
     budget = budget_bytes(cluster, constants, max_memory_bytes)
-    trial = space(job, cluster, {"vpp": 1, "zero_stage": 1, **fix} if "schedule" not in fix else fix)
+    try:
+        trial = space(job, cluster, {"vpp": 1, "zero_stage": 1, **fix} if "schedule" not in fix else fix)
+    except InputError:
+        # What is fixed leaves no way to use all GPUs of this size.
+        return None
     best: Estimate | None = None
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import cast
 
 from meshwright import catalog
 from meshwright.catalog import loader
-from meshwright.catalog.machines import Machines, parse_machines
+from meshwright.catalog.machines import parse_machines
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.hardware import Cluster, Node
@@ -15,6 +16,8 @@ from meshwright.specs.limits import GPUS
 
 #: Nodes beyond which no cluster is tried.
 LARGEST_NODES = 4096
+#: A count with thousands marks before a name: its commas part no fabric.
+_THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
 
 
 def node_gpus(cluster: Cluster) -> int:
@@ -59,8 +62,7 @@ def resized(cluster: Cluster, n_gpus: int, *, where: str = "--gpus") -> Cluster:
             nearest=_("Nearest: {counts}.").format(counts=f"{below} / {below + full}"),
         )
     shape = {"n_nodes": max(1, n_gpus // full), "gpus_per_node": min(full, n_gpus)}
-    machines = _machines(cluster)
-    if machines is None:
+    if Path(cluster.text).suffix == ".toml" or cluster.nic.kind == "loopback":
         nics = max(1, round(cluster.nics_per_node * shape["gpus_per_node"] / cluster.gpus_per_node))
         return cluster.model_copy(update={**shape, "nics_per_node": nics})
     # The catalog alone knows what a part of a node looks like; what --set changed is carried over.
@@ -70,24 +72,14 @@ def resized(cluster: Cluster, n_gpus: int, *, where: str = "--gpus") -> Cluster:
         for name in Cluster.model_fields
         if name not in (*shape, "text") and getattr(cluster, name) != getattr(usual, name)
     }
-    text = _text(cluster.text, machines, full, n_gpus)
-    return catalog.cluster(text)[0].model_copy(update={**shape, **changed})
+    return catalog.cluster(_text(cluster.text, full, n_gpus))[0].model_copy(update={**shape, **changed})
 
 
-def _machines(cluster: Cluster) -> Machines | None:
-    """The machines that the cluster's text names; None for a file and for this machine."""
-    if Path(cluster.text).suffix == ".toml" or cluster.nic.kind == "loopback":
-        return None
-    return parse_machines(_plain(cluster.text), "--cluster")
-
-
-def _plain(text: str) -> str:
-    return text.strip().replace("×", "x").partition(",")[0].strip()
-
-
-def _text(text: str, machines: Machines, full: int, n_gpus: int) -> str:
+def _text(text: str, full: int, n_gpus: int) -> str:
     """The text with another count; the fabric behind the comma stays."""
-    _before, comma, fabric = text.partition(",")
+    plain = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text.strip().replace("×", "x"))
+    before, comma, fabric = plain.partition(",")
+    machines = parse_machines(before.strip(), "--cluster")
     called = machines.named.called
     if n_gpus >= full and machines.named.is_node:
         counted = f"{n_gpus // full} nodes of {called}"

@@ -165,6 +165,15 @@ class Searches:
                 return found
         return None
 
+    def legal_layouts(self, job: TrainingJob, cluster: Cluster) -> int:
+        """How many layouts keep every rule and agree with what is fixed."""
+        try:
+            return len(space(job, cluster, self.fix))
+        except InputError as error:
+            if error.code != "MW-E140":
+                raise
+            return 0
+
     def _holding(self, job: TrainingJob, cluster: Cluster, batch: LayoutBatch, room: float) -> Layout | None:
         if not len(batch):
             return None
