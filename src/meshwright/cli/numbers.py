@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from meshwright.i18n import N_, _
+from meshwright.units import format_usd
 
 GIB = 2.0**30
 _LONG = ((86400.0, N_("{value} days")), (3600.0, N_("{value} hours")), (60.0, N_("{value} minutes")))
@@ -84,3 +85,8 @@ def count(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.4g}{suffix}"
     return f"{value:,.0f}"
+
+
+def money(value_usd: float) -> str:
+    """USD for a table: $940, $18.4k, $2.10M."""
+    return "$" + format_usd(value_usd).removesuffix(" USD")

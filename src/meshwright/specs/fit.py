@@ -41,7 +41,7 @@ class Limit(Noun):
 
 
 class FitReport(Noun):
-    """What ``mw fit`` found. ``fits`` is of the whole cluster; a limit "fits" where the reserved peak leaves its margin.
+    """What ``mw fit`` found. ``fits`` speaks of the cluster; the limits are those of layouts with room to spare.
 
     ``fastest`` is the fastest layout that fits, ``least_memory`` the legal one with the lowest peak, ``misses_bytes``
     what that one lacks a GPU where nothing fits.

@@ -54,13 +54,13 @@ def compare(request: CompareRequest, on_progress: Callable[[Progress], None] | N
     searches = Searches(bases[0].constants, fix, memory_limit(request.max_memory), on_progress, expected=expected)
     candidates: list[Candidate] = []
     for base in bases:
-        if searches.interrupted:
-            break
         outcome = searches.run(base.job, base.cluster)
-        if searches.interrupted and outcome.best is None:
+        if outcome.interrupted and outcome.best is None:
             break
         given = point(base.job, base.cluster, outcome, prices[base.cluster.gpu.name])
         candidates.append(_candidate(request, base, given, limits, searches, prices))
+        if searches.interrupted:
+            break
     answer = _report(request, bases, candidates, limits, searches, assumed_tokens)
     if request.out is not None and (candidates or not answer.interrupted):
         write_whole(request.out, render("compare", answer))

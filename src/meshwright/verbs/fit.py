@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 
@@ -251,17 +251,16 @@ def _report(
     if best is not None:
         assumed = sensitivities(assumed, Case(resolved.job, resolved.cluster, best.layout), resolved.constants)
     model, cluster, job = describe(resolved.job, resolved.cluster)
-    fits = cast('Literal["yes", "tight", "no"]', "no" if best is None else best.memory.fits)
     fewest = next((each for each in limits if each.name == "fewest_gpus" and each.command), None)
     following = command("plan", request, fix=request.layout, max_memory=request.max_memory)
     if best is None and fewest is not None and fewest.command is not None:
         following = fewest.command
     return FitReport(
-        verdict=_verdict(resolved, outcome, fits, micro_batches, interrupted=searches.interrupted),
+        verdict=_verdict(resolved, outcome, micro_batches, interrupted=searches.interrupted),
         model=model,
         cluster=cluster,
         job=job,
-        fits=fits,
+        fits="no" if best is None else best.memory.fits,
         fastest=best,
         least_memory=outcome.least,
         misses_bytes=outcome.misses_bytes,
@@ -276,9 +275,7 @@ def _report(
     )
 
 
-def _verdict(
-    resolved: Resolved, outcome: Outcome, fits: str, micro_batches: Sequence[MicroBatch], *, interrupted: bool
-) -> str:
+def _verdict(resolved: Resolved, outcome: Outcome, micro_batches: Sequence[MicroBatch], *, interrupted: bool) -> str:
     job, best = resolved.job, outcome.best
     names: dict[str, Any] = {
         "model": job.model.name,
@@ -292,7 +289,7 @@ def _verdict(
             **names, why=outcome.why_none() or _("has no layout")
         )
     spare = best.memory.capacity_bytes - best.memory.peak_reserved_bytes
-    if fits == "tight":
+    if best.memory.fits == "tight":
         text = _(
             "Only tightly: {model} with sequences of {length} trains on {cluster}, but may run out of memory by "
             "fragmentation (reserved peak {reserved} of {capacity})."
@@ -306,15 +303,13 @@ def _verdict(
         capacity=format_bytes(best.memory.capacity_bytes),
     )
     sizes = [each.largest_micro_batch or 0 for each in micro_batches]
-    if sizes and max(sizes):
-        most = micro_batches[sizes.index(max(sizes))]
-        sentence += " " + (
-            _("The largest micro-batch is {first} with the fastest layout, {most} with {layout}.").format(
-                first=sizes[0], most=max(sizes), layout=_degrees(most.layout)
-            )
-            if max(sizes) > sizes[0]
-            else _("The largest micro-batch is {first}, with the fastest layout.").format(first=sizes[0])
+    largest = max(sizes, default=0)
+    if largest > (sizes[0] if sizes else 0):
+        sentence += " " + _("The largest micro-batch is {first} with the fastest layout, {most} with {layout}.").format(
+            first=sizes[0], most=largest, layout=_degrees(micro_batches[sizes.index(largest)].layout)
         )
+    elif largest:
+        sentence += " " + _("The largest micro-batch is {first}, with the fastest layout.").format(first=largest)
     return sentence
 
 

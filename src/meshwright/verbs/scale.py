@@ -124,6 +124,9 @@ def _report(
     if assumed_gpus is not None:
         why = _("from one node up; --gpus says otherwise")
         assumed = {"gpus": Assumed(name="gpus", value=assumed_gpus, why=why)} | assumed
+    if request.weak and "global_batch" in assumed:
+        # It is another one at each count, so no single step says how it moves.
+        assumed |= {"global_batch": assumed["global_batch"].model_copy(update={"alternative": None})}
     shown = seen[knee] if knee is not None else None
     if shown is not None and knee is not None and (best := points[knee].estimate) is not None:
         assumed = sensitivities(assumed, Case(shown.job, shown.cluster, best.layout), shown.constants)
@@ -199,10 +202,9 @@ def _verdict(
         )
     low, edge, last = points[fitting[0]], points[knee], points[fitting[-1]]
     if len(fitting) == 1:
-        text = _("{model} on {gpu}: of these counts only {n_gpus} GPUs hold it.").format(
+        return _("{model} on {gpu}: of these counts only {n_gpus} GPUs hold it.").format(
             model=model, gpu=gpu, n_gpus=f"{low.n_gpus:,}"
         )
-        return text
     if edge is last:
         text = _(
             "{model} on {gpu}: efficiency stays above {least}% from {first} up to all {edge} GPUs ({efficiency}%)."

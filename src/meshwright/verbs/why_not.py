@@ -36,6 +36,9 @@ _SPOKEN_OF: Mapping[str, tuple[str, ...]] = {
     "tp_divides_intermediate": ("intermediate_size",),
     "tp_fits_nodes": ("gpus_per_node",),
     "sp_divides_sequence": ("seq_len",),
+    "sp_needs_tp": (),
+    "schedule_known": (),
+    "rank_order_known": (),
 }
 #: The terms of the loss that the sentence names.
 _NAMED_TERMS = 2
@@ -178,7 +181,11 @@ def _illegal(request: WhyNotRequest, case: _Case, asked: Mapping[str, Any], rule
     if rule is None:
         sentence = _("There is no layout with {layout} for this job.").format(layout=said)
     else:
-        text = _("Not legal: every layout with {layout} breaks a rule, most often {rule}: {text} ({values}).")
+        text = (
+            _("Not legal: every layout with {layout} breaks a rule, most often {rule}: {text} ({values}).")
+            if words
+            else _("Not legal: every layout with {layout} breaks a rule, most often {rule}: {text}.")
+        )
         sentence = text.format(layout=said, rule=rule, text=rule_text(rule), values=words)
     return {
         "outcome": "illegal",
