@@ -68,12 +68,12 @@ def compare(request: CompareRequest, on_progress: Callable[[Progress], None] | N
 
 
 def duration(text: str | None, where: str = "--deadline") -> float | None:
-    """``10d`` or ``36h`` in seconds; None for None. Raises InputError MW-E110..MW-E113, MW-E441 for nothing at all."""
+    """``10d`` or ``36h`` in seconds; None for None. Raises InputError MW-E110..MW-E113, MW-E451 for nothing at all."""
     return None if text is None else _above_zero(text, "s", where, "10d")
 
 
 def money(text: str | None, where: str = "--budget") -> float | None:
-    """``2M USD`` or ``$2M`` in USD; None for None. Raises InputError MW-E110..MW-E113, MW-E441 for nothing at all."""
+    """``2M USD`` or ``$2M`` in USD; None for None. Raises InputError MW-E110..MW-E113, MW-E451 for nothing at all."""
     if text is None:
         return None
     said = text.strip()
@@ -84,7 +84,7 @@ def _above_zero(text: str, dimension: str, where: str, example: str) -> float:
     value = parse_quantity(text, dimension, where=where, example=example)
     if value <= 0:
         raise InputError(
-            "MW-E441",
+            "MW-E451",
             _("'{value}' leaves nothing.").format(value=text),
             where=where,
             nearest=_("Write it like '{example}'.").format(example=example),
@@ -125,7 +125,7 @@ def _prices(request: CompareRequest, bases: Sequence[Resolved]) -> dict[str, Pri
             gpu = catalog.gpu(name.strip(), where="--price").name
             if gpu not in gpus:
                 raise InputError(
-                    "MW-E442",
+                    "MW-E452",
                     _("no cluster of {gpu} is compared.").format(gpu=gpu),
                     where="--price",
                     nearest=_("Known: {names}.").format(names=", ".join(gpus)),

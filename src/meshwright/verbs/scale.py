@@ -34,7 +34,7 @@ def scale(request: ScaleRequest, on_progress: Callable[[Progress], None] | None 
     """The fastest layout at each GPU count of ``request.gpus``, with the same batch or, ``weak``, one that grows.
 
     Without a batch, strong scaling assumes one that the largest count can share. Ctrl-C (KeyboardInterrupt out of
-    ``on_progress``) returns the points so far with ``interrupted``. Raises InputError MW-E440 (the counts), MW-E211
+    ``on_progress``) returns the points so far with ``interrupted``. Raises InputError MW-E450 (the counts), MW-E211
     (no whole nodes) and those of resolving.
     """
     check_writable(request.out)
@@ -68,7 +68,7 @@ def scale(request: ScaleRequest, on_progress: Callable[[Progress], None] | None 
 def gpu_counts(text: str, full: int, where: str = "--gpus") -> list[int]:
     """GPU counts, ascending: ``8,16,32``, or ``8..1024`` for doublings, whole nodes of ``full`` GPUs from there on.
 
-    Raises InputError MW-E440 (not understood, or downwards) or MW-E403 (too large or none).
+    Raises InputError MW-E450 (not understood, or downwards) or MW-E403 (too large or none).
     """
     found: set[int] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -96,7 +96,7 @@ def _count(digits: str, where: str) -> int:
 
 def _not_counts(text: str, where: str, example: str) -> InputError:
     return InputError(
-        "MW-E440",
+        "MW-E450",
         _("'{text}' is neither a GPU count nor a range of them.").format(text=text),
         where=where,
         nearest=_("Write it like '{example}'.").format(example=f"{example}' / '8,16,32"),

@@ -58,12 +58,12 @@ def why_not(request: WhyNotRequest, on_progress: Callable[[Progress], None] | No
 
     The chosen one is layout ``pick`` of the plan file, or the fastest that a search of the request's job finds.
     Ctrl-C (KeyboardInterrupt out of ``on_progress``) answers with what was seen so far, ``interrupted``. Raises
-    InputError as reading plans, resolving and parsing layouts do, and MW-E443 for an empty layout.
+    InputError as reading plans, resolving and parsing layouts do, and MW-E408 for an empty layout.
     """
     asked = layout_values(request.layout, where="--why-not")
     if not asked:
         raise InputError(
-            "MW-E443",
+            "MW-E408",
             _("no layout was given."),
             where="--why-not",
             nearest=_("Write it like '{example}'.").format(example="tp=2,pp=4"),
