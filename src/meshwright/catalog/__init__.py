@@ -13,10 +13,24 @@ from meshwright.catalog.cluster import cluster
 from meshwright.catalog.constant_table import constants
 from meshwright.catalog.loader import entry, kinds, names
 from meshwright.catalog.prices import price, prices
+from meshwright.catalog.site_facts import with_site
 from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
 
-__all__ = ["cluster", "constants", "entry", "gpu", "kinds", "model", "names", "nic", "node", "price", "prices"]
+__all__ = [
+    "cluster",
+    "constants",
+    "entry",
+    "gpu",
+    "kinds",
+    "model",
+    "names",
+    "nic",
+    "node",
+    "price",
+    "prices",
+    "with_site",
+]
 
 
 def gpu(name: str, *, where: str = "--cluster") -> Gpu:

@@ -32,11 +32,28 @@ from meshwright.specs.fact import CatalogEntry
 from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
 from meshwright.specs.price import Price
+from meshwright.specs.site import Reliability, Site
 
 #: kind (the folder) -> the noun it holds
-NOUNS: dict[str, type[CatalogEntry]] = {"gpu": Gpu, "model": ModelSpec, "nic": Nic, "node": Node, "price": Price}
+NOUNS: dict[str, type[CatalogEntry]] = {
+    "gpu": Gpu,
+    "model": ModelSpec,
+    "nic": Nic,
+    "node": Node,
+    "price": Price,
+    "reliability": Reliability,
+    "site": Site,
+}
 #: What a folder's entries are asked for with, for messages.
-_FLAGS = {"gpu": "--cluster", "model": "MODEL", "nic": "--cluster", "node": "--cluster", "price": "--price"}
+_FLAGS = {
+    "gpu": "--cluster",
+    "model": "MODEL",
+    "nic": "--cluster",
+    "node": "--cluster",
+    "price": "--price",
+    "reliability": "NAME",
+    "site": "NAME",
+}
 #: Keys of a file that are not fields of its noun.
 _BESIDE = frozenset({"name", "aliases", "short_names", "usual_for", "source", "label", "sources"})
 _IGNORED = str.maketrans("", "", "-_ ./")
@@ -125,6 +142,8 @@ def unknown(kind: str, name: str, where: str) -> InputError:
         "nic": _("'{name}' is not a network adapter of the catalog."),
         "node": _("'{name}' is not a node of the catalog."),
         "price": _("'{name}' is not a price of the catalog."),
+        "reliability": _("'{name}' is not a record of failures in the catalog."),
+        "site": _("'{name}' is not a site of the catalog."),
     }[kind]
     return InputError("MW-E201", said.format(name=name), where=where, nearest=did_you_mean(name, spellings(kind)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -25,8 +25,12 @@ def written(value: Any) -> str:
     return str(value)
 
 
-def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
-    """One row an assumption: name, value, why, and the step time under its alternative."""
+def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training: bool = True) -> None:
+    """One row an assumption: name, value, why, and what moves under its alternative.
+
+    Without a whole ``training`` those that move only its totals are left out.
+    """
+    assumed = {name: item for name, item in assumed.items() if training or item.total is None}
     if not assumed:
         return
     console.print()
@@ -45,8 +49,22 @@ def _pair(name: str, value: str) -> str:
 
 
 def _moves(item: Assumed) -> str:
-    if item.alternative is None or item.step_time_ratio is None:
+    if item.alternative is None:
+        return ""
+    if item.total is not None and item.total_ratio is not None:
+        return _("{value}: {total} {change}").format(
+            value=written(item.alternative.value), total=_TOTALS[item.total](), change=numbers.change(item.total_ratio)
+        )
+    if item.step_time_ratio is None:
         return ""
     return _("{value}: {change}").format(
         value=written(item.alternative.value), change=numbers.change(item.step_time_ratio)
     )
+
+
+#: What moves where the step does not.
+_TOTALS: Mapping[str, Callable[[], str]] = {
+    "cost_usd": lambda: _("cost"),
+    "energy_j": lambda: _("energy"),
+    "time_to_train_with_failures_s": lambda: _("time"),
+}

@@ -14,7 +14,7 @@ from meshwright.cli.flags import FileFlags, TrainingFlags, option
 from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import MEETS, label
 from meshwright.cli.plan import print_next
-from meshwright.cli.points import cost, degrees, print_prices, table
+from meshwright.cli.points import cost, degrees, print_prices, table, training_time
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
@@ -130,7 +130,13 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
     factor, unit = numbers.seconds_unit(each.step_time_s for each in estimates)
     grid = table([])
     grid.add_column(_("cluster") + "\n", overflow="fold")
-    columns = [_("batch") + "\n", _("step") + f"\n{unit}", _("training") + "\n" + _("80%"), "GPUh\n", _("cost") + "\n"]
+    columns = [
+        _("batch") + "\n",
+        _("step") + f"\n{unit}",
+        _("training") + "\n" + _("80%"),
+        "GPUh\n",
+        _("cost") + "\nUSD",
+    ]
     columns += [_("in\ntime")] * meets_deadline + [_("within\nbudget")] * meets_budget
     for header in columns:
         grid.add_column(header, justify="right", no_wrap=True)
@@ -138,10 +144,9 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
     for index, each in enumerate(points):
         if each.estimate is None:
             continue
-        low_s, high_s = each.time_to_train_interval_s or (0.0, 0.0)
-        time = "-"
-        if each.time_to_train_s is not None:
-            time = f"{format_duration(each.time_to_train_s)}\n{format_duration(low_s, high_s)}"
+        time = training_time(each)
+        if each.median_interval_s is not None:
+            time += f"\n{format_duration(*each.median_interval_s)}"
         cells = [each.cluster, f"{each.global_batch:,}", numbers.digits(each.estimate.step_time_s / factor), time]
         cells += ["-" if each.gpu_hours is None else numbers.count(round(each.gpu_hours)), cost(each)]
         if report is not None:

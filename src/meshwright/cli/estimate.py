@@ -64,11 +64,11 @@ def print_estimate(console: Console, report: EstimateReport) -> None:
     estimate = report.estimate
     console.print(sentence(name_of(report.model, "name"), name_of(report.cluster, "text"), estimate), style="bold")
     if report.time_to_train_s is not None and (tokens := report.job.get("tokens")):
-        console.print(training(float(tokens), report.time_to_train_s, None))
+        console.print(training(float(tokens), report.time_to_train_s, None, report))
     console.print()
     print_breakdown(console, estimate)
     console.print()
     print_memory(console, estimate)
     print_remedies(console, report.remedies)
-    print_assumed(console, report.assumed)
+    print_assumed(console, report.assumed, training=report.time_to_train_s is not None)
     print_next(console, report.next_command)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 
 from meshwright.i18n import N_, _
-from meshwright.units import format_usd
 
 GIB = 2.0**30
 _LONG = ((86400.0, N_("{value} days")), (3600.0, N_("{value} hours")), (60.0, N_("{value} minutes")))
@@ -87,6 +86,27 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def money(value_usd: float) -> str:
-    """USD for a table: $940, $18.4k, $2.10M."""
-    return "$" + format_usd(value_usd).removesuffix(" USD")
+def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+    """``value`` with the largest of the units it reaches, else the last."""
+    factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
+    return f"{digits(value / factor)} {unit}"
+
+
+def usd(value: float) -> str:
+    """An amount of money: 1.61M USD, 480 USD."""
+    return _scaled(value, ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))).replace(" ", "") + " USD"
+
+
+def energy(value_j: float) -> str:
+    """Energy as it is billed: MWh, kWh."""
+    return _scaled(value_j / 3.6e6, ((1e6, "GWh"), (1e3, "MWh"), (1.0, "kWh")))
+
+
+def power(value_w: float) -> str:
+    """Power of a site: MW, kW."""
+    return _scaled(value_w, ((1e6, "MW"), (1e3, "kW"), (1.0, "W")))
+
+
+def size(value_bytes: float) -> str:
+    """Bytes as storage is sold: TB, GB."""
+    return _scaled(value_bytes, ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")))

@@ -39,13 +39,14 @@ def degrees(layout: Layout) -> str:
 
 
 def training_time(each: Point) -> str:
-    """How long the whole training takes; a dash where that is not known."""
-    return "-" if each.time_to_train_s is None else format_duration(each.time_to_train_s)
+    """How long the whole training takes in the median, failures counted; a dash where that is not known."""
+    times = each.time_to_train_with_failures_s
+    return "-" if times is None else format_duration(times["p50"])
 
 
 def cost(each: Point) -> str:
-    """What it costs; a dash where no price is known."""
-    return "-" if each.cost_usd is None else numbers.money(each.cost_usd)
+    """What it costs in USD; a dash where no price is known."""
+    return "-" if each.cost_usd is None else numbers.usd(each.cost_usd).removesuffix(" USD")
 
 
 def print_prices(console: Console, points: Iterable[Point]) -> None:

@@ -98,7 +98,7 @@ def _print_points(console: Console, report: ScaleReport, points: list[Point]) ->
     columns += [_("tokens/s") + "\n", _("tokens/s\nper GPU"), _("efficiency") + "\n%"]
     timed = any(each.time_to_train_s is not None for each in points)
     priced = any(each.cost_usd is not None for each in points)
-    columns += [_("training") + "\n"] * timed + [_("cost") + "\n"] * priced
+    columns += [_("training") + "\n"] * timed + [_("cost") + "\nUSD"] * priced
     grid = table(columns)
     if not timed:
         grid.add_column("\n", no_wrap=True)

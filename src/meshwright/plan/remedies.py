@@ -17,11 +17,22 @@ from meshwright.plan.search import budget_bytes
 from meshwright.plan.space import divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
-from meshwright.specs.hardware import Cluster, Node
+from meshwright.specs.hardware import Cluster, Gpu, Node
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import COLUMNS, Layout, LayoutBatch
+from meshwright.specs.layout import COLUMNS, RECOMPUTE_BITS, Layout, LayoutBatch, recompute_mask, recompute_name
 from meshwright.specs.plan import Change
 
+#: Columns that trade time for memory, each from the most memory to the least. Those that a search does not vary
+#: are tried on top of it.
+_SAVING: Mapping[str, tuple[Any, ...]] = {
+    "zero_stage": (0, 1, 2, 3),
+    "ep": (1, 2, 4, 8, 16, 32, 64),
+    "cp": (1, 2, 4, 8),
+    "offload_optimizer": ("none", "cpu"),
+    "offload_parameters": ("none", "cpu"),
+}
+#: Sequences shorter than this are no remedy.
+_SHORTEST_SEQUENCE = 512
 #: Nodes beyond which no cluster is tried that would hold the job.
 _LARGEST_NODES = 4096
 
@@ -50,8 +61,8 @@ def layout_remedies(
 ) -> tuple[Remedy, ...]:
     """Up to ``limit`` changes of the layout under which it fits, fastest first; fewer changes go before more.
 
-    Tried: recompute, ZeRO, sequence parallelism, smaller micro-batches, other tp and pp on the same GPUs, then pairs
-    of them. Two remedies never touch the same columns. Empty where none of that is enough.
+    Tried: recompute, ZeRO, sequence parallelism, smaller micro-batches, offloading, other tp, pp, cp and ep on the
+    same GPUs, then pairs of them. Two remedies never touch the same columns. Empty where none of that is enough.
     """
     budget = budget_bytes(case.cluster, constants, max_memory_bytes)
     singles = _layout_changes(case.layout, case.cluster.n_gpus)
@@ -69,21 +80,27 @@ def layout_remedies(
 
 
 def _layout_changes(layout: Layout, n_gpus: int) -> list[dict[str, Any]]:
-    """Single steps towards less memory, as column -> value; data parallelism gives way to tp and pp."""
-    steps: list[dict[str, Any]] = [{"recompute": name} for name in ("selective", "full") if layout.recompute != name]
-    if layout.zero_stage == 0 and layout.dp > 1:
-        steps.append({"zero_stage": 1})
+    """Single steps towards less memory, as column -> value; data parallelism gives way to the other degrees."""
+    mask = recompute_mask(layout.recompute)
+    masks = {mask | bit for bit in RECOMPUTE_BITS.values()} - {mask}
+    steps: list[dict[str, Any]] = [{"recompute": recompute_name(more)} for more in sorted(masks)]
     if layout.tp > 1 and not layout.sp:
         steps.append({"sp": True})
     steps.extend({"micro_batch": size} for size in divisors(layout.micro_batch) if size < layout.micro_batch)
     if layout.vpp > 1:
         steps.append({"vpp": 1, "schedule": "1f1b"})
-    others = n_gpus // layout.pp
-    steps.extend({"tp": tp, "dp": others // tp, "sp": True} for tp in divisors(others) if tp > layout.tp)
-    others = n_gpus // layout.tp
+    steps.extend({name: value} for name, values in _SAVING.items() for value in _beyond(getattr(layout, name), values))
     plain = {"vpp": 1, "schedule": "1f1b"}
-    steps.extend({"pp": pp, "dp": others // pp, **plain} for pp in divisors(others) if pp > layout.pp)
+    for axis, along in (("tp", {"sp": True}), ("pp", plain), ("cp", {})):
+        here = getattr(layout, axis)
+        others = n_gpus * here // (layout.tp * layout.pp * layout.cp)
+        steps.extend({axis: n, "dp": others // n, **along} for n in divisors(others) if n > here)
     return steps
+
+
+def _beyond(value: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What comes after ``value`` in a list from the most memory to the least."""
+    return values[values.index(value) + 1 :] if value in values else ()
 
 
 def _fitting(
@@ -121,45 +138,71 @@ def space_remedies(
     max_memory_bytes: float | None = None,
     limit: int = 3,
 ) -> tuple[Remedy, ...]:
-    """Up to ``limit`` changes under which a search that found nothing finds something.
+    """Up to ``limit`` changes under which a search that found nothing finds something, the least concession first.
 
-    Tried: letting go of what was fixed (one column, then all), more GPUs a node or more nodes, a shorter sequence,
-    gradients in bf16.
+    Tried: letting go of what was fixed (one column, then all), switches that a search does not vary, more GPUs a node
+    or more nodes, a GPU with more memory, gradients in bf16, a shorter sequence.
     The estimate of each is its fastest layout among plain ones (no interleaving), so a search may find a better one.
     """
     found: list[Remedy] = []
     # One column let go of is a smaller concession than all of them.
     for freed in [(name,) for name in fix] + ([tuple(fix)] if len(fix) > 1 else []):
         kept = {name: value for name, value in fix.items() if name not in freed}
-        if estimate := _best_plain(job, cluster, constants, kept, max_memory_bytes):
+        if estimate := plain_best(job, cluster, constants, kept, max_memory_bytes):
             changes = tuple(Change(path=f"layout.{name}", value=getattr(estimate.layout, name)) for name in freed)
             found.append(Remedy(changes, estimate))
             break
-    for changes in _job_changes(job, cluster, constants, fix, max_memory_bytes):
+    case = Case(job, cluster, Layout())
+    for alternatives in (
+        _unsearched(cluster, fix),
+        larger_clusters(cluster),
+        _larger_gpus(job, cluster),
+        *_of_job(job),
+    ):
         if len(found) >= limit:
             break
-        case = apply_all(changes, Case(job, cluster, Layout()))
-        if estimate := _best_plain(case.job, case.cluster, constants, fix, max_memory_bytes):
-            found.append(Remedy(changes, estimate))
+        for changes in alternatives:
+            changed = apply_all(changes, case)
+            columns = {c.path.removeprefix("layout."): c.value for c in changes if c.path.startswith("layout.")}
+            estimate = plain_best(changed.job, changed.cluster, constants, {**fix, **columns}, max_memory_bytes)
+            if estimate and all(getattr(estimate.layout, name) == value for name, value in columns.items()):
+                found.append(Remedy(tuple(changes), estimate))
+                break
     return tuple(found)
 
 
-def _job_changes(
-    job: TrainingJob, cluster: Cluster, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
-) -> Iterable[tuple[Change, ...]]:
-    for larger in _larger_clusters(cluster):
-        grown = apply_all(larger, Case(job, cluster, Layout())).cluster
-        if _best_plain(job, grown, constants, fix, max_memory_bytes):
-            yield larger
-            break
+def _unsearched(cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
+    """The columns of ``_SAVING`` that were not fixed, the mildest value first."""
+    for name, values in _SAVING.items():
+        for value in values[1:] if name not in fix else ():
+            if not isinstance(value, int) or name == "zero_stage" or cluster.n_gpus % value == 0:
+                yield (Change(path=f"layout.{name}", value=value),)
+
+
+def _larger_gpus(job: TrainingJob, cluster: Cluster) -> Iterator[tuple[Change, ...]]:
+    """GPUs of the same vendor and kind of link with more memory, the next larger first, the same generation first."""
+    gpu = cluster.gpu
+    known = [cast("Gpu", loader.entry("gpu", name)) for name in loader.names("gpu")]
+    larger = [
+        other
+        for other in known
+        if other.vendor == gpu.vendor
+        and other.memory_bytes > gpu.memory_bytes
+        and job.precision in other.peak_flops_per_s
+        and (other.scale_up_bytes_per_s > 0) == (gpu.scale_up_bytes_per_s > 0)
+    ]
+    for other in sorted(larger, key=lambda each: (each.memory_bytes, each.architecture != gpu.architecture)):
+        yield (Change(path="cluster.gpu", value=other.name),)
+
+
+def _of_job(job: TrainingJob) -> Iterator[list[tuple[Change, ...]]]:
     if job.grad_dtype == "fp32":
-        yield (Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)
-    for length in (job.seq_len // 2, job.seq_len // 4):
-        if length >= 512:
-            yield (Change(path="job.seq_len", value=length),)
+        yield [(Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)]
+    lengths = (job.seq_len // 2, job.seq_len // 4)
+    yield [(Change(path="job.seq_len", value=length),) for length in lengths if length >= _SHORTEST_SEQUENCE]
 
 
-def _larger_clusters(cluster: Cluster) -> Iterator[tuple[Change, ...]]:
+def larger_clusters(cluster: Cluster) -> Iterator[tuple[Change, ...]]:
     """Fuller nodes first, then more of them; this machine (``local``) does not grow."""
     node = loader.find("node", cluster.node_name)
     if cluster.nic.kind == "loopback":
@@ -185,15 +228,15 @@ def _more_nodes(nodes: int) -> Iterator[int]:
         nodes *= 2
 
 
-def _best_plain(
+def plain_best(
     job: TrainingJob, cluster: Cluster, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
 ) -> Estimate | None:
-    """The fastest fitting layout with full or no recompute and no interleaving; None where there is none."""
+    """The fastest fitting layout with a named recompute and no interleaving; None where there is none."""
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     try:
-        trial = space(job, cluster, {"vpp": 1, "zero_stage": 1, **fix} if "schedule" not in fix else fix)
+        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, ("core_attention",))
     except InputError:
-        # What is fixed leaves no way to use all GPUs of this size.
+        # What is fixed does not divide this number of GPUs.
         return None
     best: Estimate | None = None
     for start in range(0, len(trial), 65_536):

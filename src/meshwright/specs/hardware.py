@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from meshwright.specs.fact import CatalogEntry, Noun
 from meshwright.specs.limits import GPUS, NICS_PER_NODE, OVERSUBSCRIPTION, at_most
+from meshwright.specs.site import Site
 from meshwright.units import Bytes, BytesPerS, FlopsPerS, Hertz, Watts
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -73,6 +74,7 @@ class Cluster(Noun):
     host_memory_bytes: Bytes
     cpu_vendor: Literal["intel", "amd", "other"]
     oversubscription: float = Field(default=1.0, ge=1.0, le=OVERSUBSCRIPTION, allow_inf_nan=False)
+    site: Site = Site()
 
     @model_validator(mode="after")
     def _size(self) -> Cluster:

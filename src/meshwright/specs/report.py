@@ -10,7 +10,7 @@ from pydantic import Field
 
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Label, Noun
-from meshwright.specs.plan import Assumed
+from meshwright.specs.plan import Assumed, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Progress:
     remaining_s: float | None
 
 
-class EstimateReport(Noun):
+class EstimateReport(Totals):
     """What ``mw estimate`` says of one layout. In JSON the fields of ``estimate`` stand at the top level.
 
     ``time_to_train_s`` is failure-free and None where no ``tokens`` were given.

@@ -49,10 +49,17 @@ class JobRequest(Noun):
 class PlanRequest(JobRequest):
     """A search. ``fix`` pins layout columns (``tp=4,recompute=full``), ``max_memory`` lowers what a GPU may fill
     (``70 GiB``), ``top`` is the number of layouts shown, ``out`` the file that receives the document.
+    ``objective`` ranks (``time``, ``memory``, ``cost``, ``energy``); ``deadline`` (``30 days``) and ``budget``
+    (``2M USD``) are conditions on the whole training; ``price`` is that of a GPU; ``placement`` asks for the ranks.
     """
 
     fix: str | None = None
     max_memory: str | None = None
+    objective: str | None = None
+    deadline: str | None = None
+    budget: str | None = None
+    price: str | None = None
+    placement: bool = False
     top: int = 5
     out: Path | None = None
 

@@ -13,9 +13,11 @@ from meshwright.specs.plan import Assumed
 class Point(Noun):
     """The fastest layout of a job on one cluster; ``estimate`` None where nothing fits, ``why_none`` says why.
 
-    ``misses_bytes`` is what the smallest legal layout lacks a GPU. Times, GPU-hours and cost are those of the whole
-    training, failures not counted, None without ``tokens``; ``cost_usd`` and ``price`` are None where no price is
-    known. ``cost_range_usd`` spans all prices of that tier that the catalog knows for the GPU.
+    ``misses_bytes`` is what the smallest legal layout lacks a GPU. What belongs to a whole training is None without
+    ``tokens``: ``time_to_train_s`` and its interval without failures, ``time_to_train_with_failures_s`` with them
+    (p50, p90), of whose p50 ``median_interval_s`` is the interval, and ``gpu_hours``, ``cost_usd`` and ``energy_j``
+    what it takes. ``cost_usd`` and ``price`` are None where no price is known; ``cost_range_usd`` spans all prices of
+    that tier that the catalog knows for the GPU.
     """
 
     cluster: str
@@ -30,6 +32,8 @@ class Point(Noun):
     efficiency_ratio: float | None = None
     time_to_train_s: float | None = None
     time_to_train_interval_s: tuple[float, float] | None = None
+    time_to_train_with_failures_s: Mapping[str, float] | None = None
+    median_interval_s: tuple[float, float] | None = None
     gpu_hours: float | None = None
     cost_usd: float | None = None
     cost_range_usd: tuple[float, float] | None = None

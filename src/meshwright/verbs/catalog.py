@@ -14,6 +14,7 @@ from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
 from meshwright.specs.price import Price
 from meshwright.specs.report import CatalogField, CatalogListing, CatalogRow
+from meshwright.specs.site import Reliability, Site
 from meshwright.units import format_bytes, format_count
 
 
@@ -86,12 +87,24 @@ def _price(price: Price) -> str:
     return f"{price.gpu}, {price.usd_per_gpu_hour:.2f} USD/GPUh, {price.tier}, {price.region}, {price.date}"
 
 
+def _reliability(record: Reliability) -> str:
+    rate = f"{record.failures_per_1000_node_days:g} / 1000 node-days"
+    return f"{rate}, {record.n_gpus:,} GPUs {record.architecture}, {record.days:g} d: {record.counts}"
+
+
+def _site(site: Site) -> str:
+    rate_bytes_per_s, restart_s = site.node_checkpoint_bytes_per_s or 0.0, site.restart_s or 0.0
+    return f"PUE {site.pue:g}, {rate_bytes_per_s / 1e9:g} GB/s a node, restart {restart_s / 60:g} min"
+
+
 _SUMMARIES: Mapping[type[CatalogEntry], Callable[[Any], str]] = {
     Gpu: _gpu,
     Nic: _nic,
     Node: _node,
     ModelSpec: _model,
     Price: _price,
+    Reliability: _reliability,
+    Site: _site,
 }
 
 

@@ -21,7 +21,7 @@ from meshwright.specs.request import CompareRequest
 from meshwright.specs.scale import Point
 from meshwright.units import format_count, format_duration, format_usd, parse_quantity
 from meshwright.verbs.document import check_writable, describe, render, write_whole
-from meshwright.verbs.points import command_at, in_common, point, sized, usual_price
+from meshwright.verbs.points import command_at, in_common, point, sized, with_site
 from meshwright.verbs.resolve import Resolved, layout_values, resolve
 from meshwright.verbs.searches import Searches, memory_limit
 
@@ -47,7 +47,7 @@ def compare(request: CompareRequest, on_progress: Callable[[Progress], None] | N
     check_writable(request.out)
     limits = _Limits(duration(request.deadline), money(request.budget))
     request, assumed_tokens = _with_tokens(request)
-    bases = [resolve(request.model_copy(update={"cluster": text})) for text in _clusters(request)]
+    bases = [with_site(resolve(request.model_copy(update={"cluster": text}))) for text in _clusters(request)]
     fix = layout_values(request.fix, where="--fix") if request.fix else {}
     prices = _prices(request, bases)
     expected = len(bases) * (1 if limits.deadline_s is None else _SEARCHES_PER_DEADLINE)
@@ -57,7 +57,7 @@ def compare(request: CompareRequest, on_progress: Callable[[Progress], None] | N
         outcome = searches.run(base.job, base.cluster)
         if outcome.interrupted and outcome.best is None:
             break
-        given = point(base.job, base.cluster, outcome, prices[base.cluster.gpu.name])
+        given = point(base, outcome, prices[base.cluster.gpu.name])
         candidates.append(_candidate(request, base, given, limits, searches, prices))
         if searches.interrupted:
             break
@@ -142,7 +142,7 @@ def usual_prices(gpus: Sequence[str]) -> dict[str, Price | None]:
 
     Of several such providers the one with the newest prices; else the usual price of each GPU; None: none is known.
     """
-    found = {gpu: usual_price(gpu) for gpu in gpus}
+    found = {gpu: next(iter(catalog.prices(gpu)), None) for gpu in gpus}
     known = [gpu for gpu, price in found.items() if price is not None and price.tier == "on-demand"]
     offers = [{price.provider: price for price in reversed(catalog.prices(gpu, tier="on-demand"))} for gpu in known]
     shared = set.intersection(*(set(offer) for offer in offers)) if offers else set()
@@ -174,7 +174,7 @@ def _candidate(
             searches.interrupted = True
     return Candidate(
         as_given=given,
-        meets_deadline=meets(limits.deadline_s, given.time_to_train_s, given.time_to_train_interval_s),
+        meets_deadline=meets(limits.deadline_s, median_s(given), given.median_interval_s),
         meets_budget=meets(limits.budget_usd, given.cost_usd, cost_interval(given)),
         needed=needed,
         needed_why_none=why,
@@ -189,7 +189,7 @@ def needed_nodes(
     searches: Searches,
     prices: Mapping[str, Price | None],
 ) -> tuple[Point | None, Resolved | None]:
-    """The fewest whole nodes of this kind whose predicted time meets the deadline, and their case; None: none do.
+    """The fewest whole nodes of this kind whose median time with failures meets the deadline, and their case; None: none do.
 
     By bisection with a full search at each count, so more nodes must not be slower. A batch that was given stays; a
     count that cannot share it is passed over. Raises KeyboardInterrupt where a search was interrupted.
@@ -202,11 +202,12 @@ def needed_nodes(
         outcome = searches.run(place.job, place.cluster)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        found = point(place.job, place.cluster, outcome, prices[place.cluster.gpu.name])
+        found = point(place, outcome, prices[place.cluster.gpu.name])
         seen[nodes] = (found, place)
-        if found.time_to_train_s is None:
+        time_s = median_s(found)
+        if time_s is None:
             return None if outcome.rule is not None else False
-        return found.time_to_train_s <= deadline_s
+        return time_s <= deadline_s
 
     most = len([n for n in counts(base.cluster, LARGEST_NODES) if n >= full])
     nodes = first(range(1, most + 1), holds)
@@ -225,12 +226,18 @@ def meets(limit: float | None, value: float | None, interval: tuple[float, float
     return "unlikely" if low <= limit else "no"
 
 
-def cost_interval(given: Point) -> tuple[float, float] | None:
+def median_s(each: Point) -> float | None:
+    """The median time of the whole training, failures counted."""
+    return None if each.time_to_train_with_failures_s is None else each.time_to_train_with_failures_s["p50"]
+
+
+def cost_interval(each: Point) -> tuple[float, float] | None:
     """The cost at both ends of the time's interval."""
-    if given.cost_usd is None or given.time_to_train_s is None or given.time_to_train_interval_s is None:
+    time_s = median_s(each)
+    if each.cost_usd is None or time_s is None or each.median_interval_s is None:
         return None
-    low_s, high_s = given.time_to_train_interval_s
-    return given.cost_usd * low_s / given.time_to_train_s, given.cost_usd * high_s / given.time_to_train_s
+    low_s, high_s = each.median_interval_s
+    return each.cost_usd * low_s / time_s, each.cost_usd * high_s / time_s
 
 
 def _ranking(values: Mapping[int, float]) -> list[int]:
@@ -243,8 +250,8 @@ def _is_clear(ranked: Sequence[int], points: Sequence[Point], *, by_cost: bool) 
         return None
     best, following = points[ranked[0]], points[ranked[1]]
     if not by_cost:
-        ends = [each.time_to_train_interval_s or (0.0, math.inf) for each in (best, following)]
-        return is_clear_lead(best.time_to_train_s or 0.0, ends[0], following.time_to_train_s or 0.0, ends[1])
+        ends = [each.median_interval_s or (0.0, math.inf) for each in (best, following)]
+        return is_clear_lead(median_s(best) or 0.0, ends[0], median_s(following) or 0.0, ends[1])
     costs = [cost_interval(each) or (0.0, math.inf) for each in (best, following)]
     clear = is_clear_lead(best.cost_usd or 0.0, costs[0], following.cost_usd or 0.0, costs[1])
     same = _provider(best) == _provider(following)
@@ -266,7 +273,7 @@ def _report(
     assumed_tokens: Mapping[str, Assumed],
 ) -> CompareReport:
     points = [each.as_given for each in candidates]
-    by_time = _ranking({i: p.time_to_train_s for i, p in enumerate(points) if p.time_to_train_s is not None})
+    by_time = _ranking({i: time_s for i, p in enumerate(points) if (time_s := median_s(p)) is not None})
     by_cost = _ranking({i: p.cost_usd for i, p in enumerate(points) if p.cost_usd is not None})
     needed = [each.needed for each in candidates]
     by_needed = _ranking({i: p.cost_usd for i, p in enumerate(needed) if p is not None and p.cost_usd is not None})
@@ -301,7 +308,7 @@ def _holds(candidates: Sequence[Candidate], limits: _Limits) -> bool:
         return limits.budget_usd is None or (each.cost_usd is not None and each.cost_usd <= limits.budget_usd)
 
     def in_time(each: Point) -> bool:
-        return limits.deadline_s is None or (each.time_to_train_s or math.inf) <= limits.deadline_s
+        return limits.deadline_s is None or (median_s(each) or math.inf) <= limits.deadline_s
 
     points = [
         p for each in candidates for p in (each.as_given, each.needed) if p is not None and p.estimate is not None
@@ -363,7 +370,7 @@ def _verdict(report: CompareReport, by_time: Sequence[int], by_cost: Sequence[in
                 model=model,
                 cluster=given.cluster,
                 tokens=format_count(report.tokens or 0.0),
-                time=format_duration(given.time_to_train_s or 0.0),
+                time=format_duration(median_s(given) or 0.0),
             )
         )
     return " ".join(said)
@@ -393,13 +400,13 @@ def _needs(report: CompareReport, model: str) -> str:
 
 def _fastest(report: CompareReport, points: Sequence[Point], by_time: Sequence[int]) -> str:
     best = points[by_time[0]]
-    names = {"cluster": best.cluster, "time": format_duration(best.time_to_train_s or 0.0)}
+    names = {"cluster": best.cluster, "time": format_duration(median_s(best) or 0.0)}
     if len(by_time) < 2:
         return _("Only {cluster} holds it as given: {time}.").format(**names)
     other = points[by_time[1]]
     names |= {
         "other": other.cluster,
-        "ratio": f"{(other.time_to_train_s or 0.0) / (best.time_to_train_s or 1.0):.2g}",
+        "ratio": f"{(median_s(other) or 0.0) / (median_s(best) or 1.0):.2g}",
     }
     if report.fastest_is_clear:
         return _("{cluster} is the fastest: {time}, {ratio} times as fast as {other}.").format(**names)

@@ -24,10 +24,6 @@ from meshwright.specs.plan import Assumed, Plan
 from meshwright.specs.report import EstimateReport
 
 VERSION = 1
-#: Promised names that this version does not compute; they are null instead of absent.
-_NOT_YET: Mapping[str, Mapping[str, None]] = {
-    verb: {"time_to_train_with_failures_s": None, "cost_usd": None, "energy_j": None} for verb in ("plan", "estimate")
-}
 
 
 def schema(verb: str) -> str:
@@ -46,7 +42,10 @@ def document(verb: str, result: BaseModel) -> dict[str, Any]:
         fields = fields.pop("estimate") | fields
     if isinstance(result, Plan) and not result.layouts:
         fields["chosen"] = None
-    return {"schema": schema(verb), **fields, **_NOT_YET.get(verb, {})}
+    if isinstance(result, Plan) and result.placement is None:
+        # A row a rank: there only where it was asked for.
+        del fields["placement"]
+    return {"schema": schema(verb), **fields}
 
 
 def render(verb: str, result: BaseModel) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -33,6 +34,7 @@ from meshwright.verbs.resolve import (
     still_assumed,
 )
 from meshwright.verbs.timelines import write_timeline
+from meshwright.verbs.totals import moved_totals, price_of, totals
 
 #: Paths whose change leaves another number of replicas.
 _MOVES_DP = {"layout.tp", "layout.pp", "cluster.n_nodes", "cluster.gpus_per_node"}
@@ -51,6 +53,11 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     check_writable(request.out)
     check_writable(timeline)
     resolved, layout = _from_plan(request) if request.plan is not None else _from_text(request)
+    cluster, assumed_site = catalog.with_site(resolved.cluster)
+    price, assumed_price = price_of(None, cluster)
+    priced = {"price": assumed_price} if assumed_price is not None else {}
+    site = {each.name: each for each in assumed_site} | priced
+    resolved = replace(resolved, cluster=cluster, assumed=resolved.assumed | site)
     require_legal(resolved.job, resolved.cluster, layout)
     case = Case(resolved.job, resolved.cluster, layout)
     batch = evaluate(case.job, case.cluster, LayoutBatch.of([layout]), resolved.constants)
@@ -58,14 +65,16 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     remedies: tuple[Remedy, ...] = ()
     if result.memory.fits != "yes":
         remedies = layout_remedies(case, resolved.constants)
-    model, cluster, job = describe(case.job, case.cluster)
+    model, place, job = describe(case.job, case.cluster)
+    assumed = sensitivities(resolved.assumed, case, resolved.constants)
     report = EstimateReport(
+        **totals(case.job, case.cluster, result, resolved.constants, price),
         model=model,
-        cluster=cluster,
+        cluster=place,
         job=job,
         estimate=result,
         time_to_train_s=training_time_s(case.job, result)[0],
-        assumed=sensitivities(resolved.assumed, case, resolved.constants),
+        assumed=moved_totals(assumed, case, result, resolved.constants),
         remedies=tuple(remedy.document(result.step_time_s) for remedy in remedies),
         next_command=_next_command(request, remedies),
     )

@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from meshwright import catalog
+from meshwright.costmodel.reliability import time_with_failures_s
 from meshwright.plan.resize import resized
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -19,24 +22,32 @@ from meshwright.verbs.command import command
 from meshwright.verbs.plan import training_time_s
 from meshwright.verbs.resolve import Resolved, default_global_batch, resolve
 from meshwright.verbs.searches import Outcome
+from meshwright.verbs.totals import failures_of, totals
 
 _R = TypeVar("_R", bound=JobRequest)
 
 
 def sized(request: JobRequest, base: Resolved, n_gpus: int) -> Resolved:
-    """``base`` on ``n_gpus`` GPUs of the same kind; what is assumed for a cluster is assumed anew.
+    """``base`` on ``n_gpus`` GPUs of the same kind, its site filled; what is assumed for a cluster is assumed anew.
 
     Raises InputError as ``plan.resize.resized``.
     """
     cluster = resized(base.cluster, n_gpus)
     if cluster.text != base.cluster.text:
-        return replace(resolve(request.model_copy(update={"cluster": cluster.text})), cluster=cluster)
+        anew = resolve(request.model_copy(update={"cluster": cluster.text}))
+        return with_site(replace(anew, cluster=cluster))
     job, assumed = base.job, base.assumed
     if "global_batch" in assumed:
         batch = default_global_batch(n_gpus, job.seq_len)
         job = job.model_copy(update={"global_batch": batch})
         assumed = assumed | {"global_batch": assumed["global_batch"].model_copy(update={"value": batch})}
-    return replace(base, job=job, cluster=cluster, assumed=assumed)
+    return with_site(replace(base, job=job, cluster=cluster, assumed=assumed))
+
+
+def with_site(resolved: Resolved) -> Resolved:
+    """The same with what surrounds the cluster: what was not said of it is assumed."""
+    cluster, assumed = catalog.with_site(resolved.cluster)
+    return replace(resolved, cluster=cluster, assumed=resolved.assumed | {each.name: each for each in assumed})
 
 
 def at_size(request: _R, cluster: Cluster, job: TrainingJob) -> _R:
@@ -54,50 +65,39 @@ def command_at(verb: str, request: JobRequest, cluster: Cluster, job: TrainingJo
     return command(verb, at_size(request, cluster, job), **flags)
 
 
-def point(job: TrainingJob, cluster: Cluster, outcome: Outcome, price: Price | None) -> Point:
-    """What ``outcome`` says of the job on the cluster; ``price`` None: not known."""
+def point(case: Resolved, outcome: Outcome, price: Price | None) -> Point:
+    """What ``outcome`` says of the case, whose site is filled; ``price`` None: not known."""
+    job, cluster = case.job, case.cluster
     fields: dict[str, Any] = {
         "cluster": cluster.text,
         "n_gpus": cluster.n_gpus,
         "n_nodes": cluster.n_nodes,
         "gpus_per_node": cluster.gpus_per_node,
         "global_batch": job.global_batch,
-        "price": None if price is None else priced(price),
     }
     best = outcome.best
     if best is None:
         return Point(**fields, estimate=None, misses_bytes=outcome.misses_bytes, why_none=outcome.why_none())
+    whole = totals(job, cluster, best, case.constants, price)
+    names = ("time_to_train_with_failures_s", "cost_usd", "energy_j", "price")
+    fields |= {name: whole[name] for name in names}
     time_s, interval_s = training_time_s(job, best)
-    hours = None if time_s is None else cluster.n_gpus * time_s / 3600.0
-    if hours is not None and price is not None:
-        known = [each.usd_per_gpu_hour for each in catalog.prices(price.gpu, tier=price.tier)]
-        rates = [*known, price.usd_per_gpu_hour]
-        fields["cost_usd"] = hours * price.usd_per_gpu_hour
-        fields["cost_range_usd"] = (hours * min(rates), hours * max(rates))
+    if interval_s is not None:
+        ends_s = time_with_failures_s(np.array(interval_s), failures_of(job, cluster), (0.5,))[:, 0]
+        fields["median_interval_s"] = (float(ends_s[0]), float(ends_s[1]))
+        fields["gpu_hours"] = cluster.n_gpus * whole["time_to_train_with_failures_s"]["p50"] / 3600.0
+    if whole["cost_usd"] is not None and price is not None:
+        rates = [each.usd_per_gpu_hour for each in (price, *catalog.prices(price.gpu, tier=price.tier))]
+        fields["cost_range_usd"] = tuple(
+            whole["cost_usd"] * rate / price.usd_per_gpu_hour for rate in (min(rates), max(rates))
+        )
     return Point(
         **fields,
         estimate=best,
         tokens_per_s=best.tokens_per_s_per_gpu * cluster.n_gpus,
         time_to_train_s=time_s,
         time_to_train_interval_s=interval_s,
-        gpu_hours=hours,
     )
-
-
-def priced(price: Price) -> dict[str, Any]:
-    """A price as a document holds it."""
-    return {
-        "name": price.name,
-        "provider": price.provider,
-        "tier": price.tier,
-        "date": price.date,
-        "usd_per_gpu_hour": price.usd_per_gpu_hour,
-    }
-
-
-def usual_price(gpu: str) -> Price | None:
-    """The price that counts where none was said: on demand, the newest; None where the catalog has none."""
-    return next(iter(catalog.prices(gpu)), None)
 
 
 def in_common(all_assumed: list[Mapping[str, Assumed]]) -> dict[str, Assumed]:

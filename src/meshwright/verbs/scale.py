@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from meshwright import catalog
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.plan.change import Case
@@ -19,9 +19,10 @@ from meshwright.specs.request import ScaleRequest
 from meshwright.specs.scale import Point, ScaleReport
 from meshwright.units import format_ratio
 from meshwright.verbs.document import check_writable, describe, render, write_whole
-from meshwright.verbs.points import command_at, point, sized, usual_price
+from meshwright.verbs.points import command_at, point, sized
 from meshwright.verbs.resolve import Resolved, at_least_one, layout_values, resolve
 from meshwright.verbs.searches import Searches, memory_limit
+from meshwright.verbs.totals import moved_totals, price_of
 
 #: The share of the smallest count's speed a GPU above which more GPUs are said to pay off.
 LEAST_EFFICIENCY_RATIO = 0.8
@@ -40,12 +41,14 @@ def scale(request: ScaleRequest, on_progress: Callable[[Progress], None] | None 
     check_writable(request.out)
     base = resolve(request)
     fix = layout_values(request.fix, where="--fix") if request.fix else {}
-    price = catalog.price(request.price, base.cluster.gpu.name) if request.price else usual_price(base.cluster.gpu.name)
+    price, assumed_price = price_of(request.price, base.cluster)
     full = node_gpus(base.cluster)
     text = request.gpus if request.gpus is not None else f"{full}..{full * _USUAL_NODES}"
     counts = gpu_counts(text, full)
     # What is assumed for the fabric and the batch is that of the smallest cluster (weak) or of the largest one.
     reference = sized(request, base, counts[0] if request.weak else counts[-1])
+    if assumed_price is not None:
+        reference = replace(reference, assumed=reference.assumed | {"price": assumed_price})
     clusters = [sized(request, base, n_gpus).cluster for n_gpus in counts]
     searches = Searches(base.constants, fix, memory_limit(request.max_memory), on_progress, expected=len(counts))
     points: list[Point] = []
@@ -55,8 +58,8 @@ def scale(request: ScaleRequest, on_progress: Callable[[Progress], None] | None 
         outcome = searches.run(job, cluster)
         if searches.interrupted and outcome.best is None:
             break
-        points.append(point(job, cluster, outcome, price))
         seen.append(Resolved(job, cluster, base.constants, reference.assumed))
+        points.append(point(seen[-1], outcome, price))
         if searches.interrupted:
             break
     answer = _report(request, reference, points, seen, searches, None if request.gpus else text)
@@ -129,7 +132,8 @@ def _report(
         assumed |= {"global_batch": assumed["global_batch"].model_copy(update={"alternative": None})}
     shown = seen[knee] if knee is not None else None
     if shown is not None and knee is not None and (best := points[knee].estimate) is not None:
-        assumed = sensitivities(assumed, Case(shown.job, shown.cluster, best.layout), shown.constants)
+        case = Case(shown.job, shown.cluster, best.layout)
+        assumed = moved_totals(sensitivities(assumed, case, shown.constants), case, best, shown.constants)
     if knee is not None and shown is not None:
         following = command_at(
             "plan", request, shown.cluster, shown.job, fix=request.fix, max_memory=request.max_memory
