@@ -46,6 +46,10 @@ LANGUAGES = {"en": "en", "zh-CN": "zh_CN"}
 
 def build_app() -> App:
     """The cyclopts application in the language chosen before."""
+    epilogue = _(
+        "Before or after a command: --lang en|zh-CN, --json (one document), --wide (more than 80 columns).\n"
+        "`mw COMMAND --help` shows the flags of a command."
+    )
     app = App(
         name="mw",
         help=_("Meshwright, the performance engineer's workbench for GPU clusters."),
@@ -53,12 +57,7 @@ def build_app() -> App:
         version=_version,
         help_format="plaintext",
         help_formatter=HelpPage(),
-        help_epilogue=_(
-            "Before or after a command: --lang en|zh-CN, --json (one document), --wide (more than 80 columns).\n"
-            "`mw COMMAND --help` shows the flags of a command."
-        )
-        + "\n\n"
-        + _questions(),
+        help_epilogue=f"{epilogue}\n\n{_questions()}",
         group_commands=Group(_("Commands")),
         group_arguments=Group(_("Arguments")),
         group_parameters=Group(_("Options")),
@@ -68,7 +67,9 @@ def build_app() -> App:
     for flag, text in (("--help", _("Show this help.")), ("--version", _("Show the version."))):
         app[flag].help = text
     for place, (command, text) in enumerate(COMMANDS.items()):
-        app.command(f"meshwright.cli.{command}:{command}", name=command, help=_(text), sort_key=place)
+        app.command(
+            f"meshwright.cli.{command}:{command}", name=command, help=_(text), help_epilogue=epilogue, sort_key=place
+        )
     return app
 
 

@@ -130,13 +130,8 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
     factor, unit = numbers.seconds_unit(each.step_time_s for each in estimates)
     grid = table([])
     grid.add_column(_("cluster") + "\n", overflow="fold")
-    columns = [
-        _("batch") + "\n",
-        _("step") + f"\n{unit}",
-        _("training") + "\n" + _("80%"),
-        "GPUh\n",
-        _("cost") + "\nUSD",
-    ]
+    columns = [_("batch") + "\n", _("step") + f" {unit}\n80%", _("training") + "\n80%", "GPUh\n"]
+    columns += [_("cost USD\nenergy")]
     columns += [_("in\ntime")] * meets_deadline + [_("within\nbudget")] * meets_budget
     for header in columns:
         grid.add_column(header, justify="right", no_wrap=True)
@@ -147,8 +142,12 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
         time = training_time(each)
         if each.median_interval_s is not None:
             time += f"\n{format_duration(*each.median_interval_s)}"
-        cells = [each.cluster, f"{each.global_batch:,}", numbers.digits(each.estimate.step_time_s / factor), time]
-        cells += ["-" if each.gpu_hours is None else numbers.count(round(each.gpu_hours)), cost(each)]
+        low_s, high_s = each.estimate.step_time_interval_s
+        ends = f"{numbers.digits(low_s / factor)}-{numbers.digits(high_s / factor)}"
+        cells = [each.cluster, f"{each.global_batch:,}"]
+        cells += [f"{numbers.digits(each.estimate.step_time_s / factor)}\n{ends}", time]
+        cells += ["-" if each.gpu_hours is None else numbers.count(round(each.gpu_hours))]
+        cells += [f"{cost(each)}\n{'-' if each.energy_j is None else numbers.energy(each.energy_j)}"]
         if report is not None:
             candidate = report.candidates[index]
             cells += [label(MEETS, candidate.meets_deadline or "-")] * meets_deadline

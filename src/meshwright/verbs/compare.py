@@ -47,21 +47,22 @@ def compare(request: CompareRequest, on_progress: Callable[[Progress], None] | N
     check_writable(request.out)
     limits = _Limits(duration(request.deadline), money(request.budget))
     request, assumed_tokens = _with_tokens(request)
-    bases = [with_site(resolve(request.model_copy(update={"cluster": text}))) for text in _clusters(request)]
+    bases = [resolve(request.model_copy(update={"cluster": text})) for text in _clusters(request)]
     fix = layout_values(request.fix, where="--fix") if request.fix else {}
     prices = _prices(request, bases)
     expected = len(bases) * (1 if limits.deadline_s is None else _SEARCHES_PER_DEADLINE)
     searches = Searches(bases[0].constants, fix, memory_limit(request.max_memory), on_progress, expected=expected)
     candidates: list[Candidate] = []
     for base in bases:
-        outcome = searches.run(base.job, base.cluster)
+        case = with_site(base)
+        outcome = searches.run(case.job, case.cluster)
         if outcome.interrupted and outcome.best is None:
             break
-        given = point(base, outcome, prices[base.cluster.gpu.name])
+        given = point(case, outcome, prices[case.cluster.gpu.name])
         candidates.append(_candidate(request, base, given, limits, searches, prices))
         if searches.interrupted:
             break
-    answer = _report(request, bases, candidates, limits, searches, assumed_tokens)
+    answer = _report(request, bases, candidates, limits, searches, assumed_tokens, priced=any(prices.values()))
     if request.out is not None and (candidates or not answer.interrupted):
         write_whole(request.out, render("compare", answer))
     return answer
@@ -162,7 +163,7 @@ def _candidate(
 ) -> Candidate:
     needed: Point | None = None
     why: str | None = None
-    assumed = base.assumed
+    assumed = with_site(base).assumed
     if limits.deadline_s is not None and not searches.interrupted:
         try:
             needed, at_needed = needed_nodes(request, base, limits.deadline_s, searches, prices)
@@ -189,7 +190,7 @@ def needed_nodes(
     searches: Searches,
     prices: Mapping[str, Price | None],
 ) -> tuple[Point | None, Resolved | None]:
-    """The fewest whole nodes of this kind whose median time with failures meets the deadline, and their case; None: none do.
+    """The fewest whole nodes of this kind that meet the deadline in the median, and their case; None: none do.
 
     By bisection with a full search at each count, so more nodes must not be slower. A batch that was given stays; a
     count that cannot share it is passed over. Raises KeyboardInterrupt where a search was interrupted.
@@ -271,6 +272,8 @@ def _report(
     limits: _Limits,
     searches: Searches,
     assumed_tokens: Mapping[str, Assumed],
+    *,
+    priced: bool,
 ) -> CompareReport:
     points = [each.as_given for each in candidates]
     by_time = _ranking({i: time_s for i, p in enumerate(points) if (time_s := median_s(p)) is not None})
@@ -298,7 +301,7 @@ def _report(
         interrupted=searches.interrupted,
         next_command=_next_command(request, bases, candidates, by_time, by_needed),
     )
-    return report.model_copy(update={"verdict": _verdict(report, by_time, by_cost)})
+    return report.model_copy(update={"verdict": _verdict(report, by_time, by_cost, priced=priced)})
 
 
 def _holds(candidates: Sequence[Candidate], limits: _Limits) -> bool:
@@ -335,7 +338,7 @@ def _next_command(
     return command_at(verb, request, base.cluster, base.job, **flags, max_memory=request.max_memory)
 
 
-def _verdict(report: CompareReport, by_time: Sequence[int], by_cost: Sequence[int]) -> str:
+def _verdict(report: CompareReport, by_time: Sequence[int], by_cost: Sequence[int], *, priced: bool) -> str:
     points = [each.as_given for each in report.candidates]
     model = str(report.model["name"])
     if not points:
@@ -350,7 +353,7 @@ def _verdict(report: CompareReport, by_time: Sequence[int], by_cost: Sequence[in
         said.append(_fastest(report, points, by_time))
     if by_cost and len(points) > 1:
         said.append(_cheapest(report, points, by_cost))
-    if not any(each.price for each in points):
+    if not priced:
         said.append(_("No price is known for these GPUs; --price gives one."))
     elif report.budget_usd is not None:
         within = [
