@@ -26,6 +26,9 @@ from meshwright.units import format_duration
 from meshwright.verbs.compare import compare as answer
 from meshwright.verbs.document import render
 
+#: Cells that a cluster's text gets at least, where it needs them.
+_CLUSTER_WIDTH = 12
+
 
 def compare(
     model: Annotated[str, Parameter(help=_("A catalog name, a config.json or a TOML file."))],
@@ -129,10 +132,12 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
     estimates = [each.estimate for each in points if each.estimate is not None]
     factor, unit = numbers.seconds_unit(each.step_time_s for each in estimates)
     grid = table([])
-    grid.add_column(_("cluster") + "\n", overflow="fold")
-    columns = [_("batch") + "\n", _("step") + f" {unit}\n80%", _("training") + "\n80%", "GPUh\n"]
+    longest = max((len(each.cluster) for each in points), default=0)
+    grid.add_column(_("cluster\nbatch"), overflow="fold", min_width=min(longest, _CLUSTER_WIDTH))
+    columns = [_("step") + f" {unit}\n80%", _("training") + "\n80%", "GPUh\n"]
     columns += [_("cost USD\nenergy")]
-    columns += [_("in\ntime")] * meets_deadline + [_("within\nbudget")] * meets_budget
+    asked = [_("in time")] * meets_deadline + [_("in budget")] * meets_budget
+    columns += ["\n".join((*asked, "")[:2])] if asked else []
     for header in columns:
         grid.add_column(header, justify="right", no_wrap=True)
     grid.add_column(_("layout") + "\n", ratio=1, overflow="fold")
@@ -144,14 +149,14 @@ def _print_points(console: Console, points: Sequence[Point], report: CompareRepo
             time += f"\n{format_duration(*each.median_interval_s)}"
         low_s, high_s = each.estimate.step_time_interval_s
         ends = f"{numbers.digits(low_s / factor)}-{numbers.digits(high_s / factor)}"
-        cells = [each.cluster, f"{each.global_batch:,}"]
+        cells = [f"{each.cluster}\n{each.global_batch:,}"]
         cells += [f"{numbers.digits(each.estimate.step_time_s / factor)}\n{ends}", time]
         cells += ["-" if each.gpu_hours is None else numbers.count(round(each.gpu_hours))]
         cells += [f"{cost(each)}\n{'-' if each.energy_j is None else numbers.energy(each.energy_j)}"]
         if report is not None:
             candidate = report.candidates[index]
-            cells += [label(MEETS, candidate.meets_deadline or "-")] * meets_deadline
-            cells += [label(MEETS, candidate.meets_budget or "-")] * meets_budget
+            answers = [candidate.meets_deadline] * meets_deadline + [candidate.meets_budget] * meets_budget
+            cells += ["\n".join(label(MEETS, answer or "-") for answer in answers)] if answers else []
         grid.add_row(*cells, degrees(each.estimate.layout))
     console.print(grid)
 
