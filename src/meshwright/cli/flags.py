@@ -51,13 +51,20 @@ class FileFlags(OutputFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class JobFlags:
-    """What is trained and where, as text; the names are those of ``JobRequest``."""
+class ClusterFlags:
+    """Where it is trained, as text."""
 
     cluster: Annotated[
         str | None,
         option(_("'8xH100', '256x8 A100-80GB', '48x8 A100-80GB, 4x100Gb OPA', a TOML file, or local."), "TEXT"),
     ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingFlags:
+    """What is trained and how, as text; the names are those of ``JobRequest``."""
+
     seq_len: Annotated[int | None, option(_("Sequence length in tokens."), "N", converter=whole_number)] = None
     global_batch: Annotated[int | None, option(_("Sequences in one optimizer step."), "N", converter=whole_number)] = (
         None
@@ -101,3 +108,9 @@ class JobFlags:
     def fields(self) -> dict[str, Any]:
         """The fields for a request."""
         return dict(vars(self))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(TrainingFlags, ClusterFlags):
+    """What is trained and where."""

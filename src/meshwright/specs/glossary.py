@@ -467,8 +467,93 @@ _CLUSTER = {
     "cpu_vendor": Term("cluster", None, N_("Maker of the host CPUs; decides some of the collectives' tuning.")),
 }
 
+#: What scale, fit, compare and ``explain --why-not`` answer.
+_ANSWERS = {
+    "verdict": Term("result", None, N_("The answer in a sentence.")),
+    "points": Term("result", None, N_("The fastest layout at each number of GPUs, ascending.")),
+    "weak": Term("result", None, N_("Whether the batch grows with the GPUs (weak scaling) or stays (strong scaling).")),
+    "tokens_per_s": Term("result", "1/s", N_("Tokens of one step over the step time: the speed of all GPUs together.")),
+    "efficiency_ratio": Term(
+        "result",
+        None,
+        N_(
+            "Scaling efficiency: tokens/s/GPU over that of the smallest number of GPUs that fits; above one where "
+            "that one has no room for its fastest layouts."
+        ),
+    ),
+    "least_efficiency_ratio": Term("result", None, N_("The efficiency down to which more GPUs are said to pay off.")),
+    "knee_n_gpus": Term(
+        "result", None, N_("The largest number of GPUs up to which the efficiency stays at least_efficiency_ratio.")
+    ),
+    "no_faster_n_gpus": Term(
+        "result", None, N_("The first number of GPUs that gives no more tokens/s than the one before it.")
+    ),
+    "why_none": Term("result", None, N_("Why nothing fits, in words.")),
+    "median_interval_s": Term(
+        "result", "s", N_("The 80 % interval of the median time with failures, from that of the step.")
+    ),
+    "gpu_hours": Term("result", "h", N_("GPUs times the median time of the training with failures.")),
+    "cost_range_usd": Term(
+        "result", "USD", N_("cost_usd at the lowest and the highest price of that tier in the catalog.")
+    ),
+    "fastest": Term("result", None, N_("The fastest layout that fits; of a comparison the fastest cluster, from 0.")),
+    "least_memory": Term("result", None, N_("The legal layout with the lowest peak memory.")),
+    "micro_batches": Term("result", None, N_("The largest micro-batches of the fastest and of the smallest layouts.")),
+    "largest_micro_batch": Term(
+        "result",
+        None,
+        N_(
+            "The most sequences of a micro-batch that fit with room to spare; the batch of a step grows with it, the "
+            "number of micro-batches stays."
+        ),
+    ),
+    "dividing_micro_batch": Term(
+        "result", None, N_("The largest micro-batch that fits and divides the given global batch.")
+    ),
+    "limits": Term("result", None, N_("The most of each thing that fits with room to spare, and the fewest GPUs.")),
+    "longest_sequence": Term("result", None, N_("The longest sequence for which a layout fits, in tokens.")),
+    "largest_model": Term("result", None, N_("The largest model of the same family in the catalog that fits.")),
+    "fewest_gpus": Term("result", None, N_("The fewest GPUs of this kind that hold the job.")),
+    "at_end": Term("result", None, N_("The range that was tried ends there, not what fits.")),
+    "candidates": Term("result", None, N_("The clusters of a comparison.")),
+    "as_given": Term("result", None, N_("A cluster as it was named, with its fastest layout.")),
+    "needed": Term("result", None, N_("The fewest whole nodes of this kind that meet the deadline in the median.")),
+    "needed_why_none": Term("result", None, N_("Why no number of these GPUs meets the deadline.")),
+    "meets_deadline": Term(
+        "result",
+        None,
+        N_(
+            "yes: the whole interval lies within the deadline; likely: the prediction does; unlikely: only the good "
+            "end does; no: nothing does."
+        ),
+    ),
+    "meets_budget": Term("result", None, N_("As meets_deadline, for the cost and the budget.")),
+    "deadline_s": Term("result", "s", N_("The time that the training may take.")),
+    "budget_usd": Term("result", "USD", N_("What the training may cost.")),
+    "fastest_is_clear": Term(
+        "result", None, N_("Whether the fastest cluster leads the next by more than both intervals allow.")
+    ),
+    "cheapest": Term("result", None, N_("The cheapest cluster as given, from 0.")),
+    "cheapest_is_clear": Term(
+        "result",
+        None,
+        N_("Whether the cheapest leads by more than the intervals and by more than providers differ in price."),
+    ),
+    "cheapest_needed": Term("result", None, N_("The cheapest of those that meet the deadline, from 0.")),
+    "holds": Term("result", None, N_("Whether a cluster does what was asked for: fits, in time, within the budget.")),
+    "asked": Term("result", None, N_("The part of a layout that --why-not asks about.")),
+    "outcome": Term(
+        "result", None, N_("How the layouts that were asked about fare: illegal, memory, slower, faster or chosen.")
+    ),
+    "other": Term("result", None, N_("The best layout among those asked about, or the one that comes nearest.")),
+    "rule": Term("result", None, N_("The rule that most of the layouts break.")),
+    "rule_text": Term("result", None, N_("What the rule demands.")),
+    "rule_values": Term("result", None, N_("The sizes that the rule speaks of.")),
+    "largest_class": Term("result", None, N_("The class of memory that takes most where a layout does not fit.")),
+}
+
 #: Every name but error codes. ``optimizer`` and ``recompute`` name a term here; their other meanings are below.
-GLOSSARY: Mapping[str, Term] = _RESULTS | _PHASES | _MEMORY | _LAYOUT | _JOB | _CLUSTER | _TERMS
+GLOSSARY: Mapping[str, Term] = _RESULTS | _ANSWERS | _PHASES | _MEMORY | _LAYOUT | _JOB | _CLUSTER | _TERMS
 #: A name that means something else inside ``memory.by`` or ``layout``.
 MEMORY_TERMS: Mapping[str, Term] = _MEMORY
 LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items() if term.kind == "layout"} | {
@@ -637,4 +722,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E431": N_("A measured file lacks columns or holds no rows."),
     "MW-E440": N_("A deadline or a budget needs the tokens of a training."),
     "MW-E441": N_("A budget needs a price of the GPU."),
+    "MW-E450": N_("A text is neither a number of GPUs nor a range of them."),
+    "MW-E451": N_("A deadline or a budget of nothing."),
+    "MW-E452": N_("A price is for a GPU that is not compared."),
 }

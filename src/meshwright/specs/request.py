@@ -87,3 +87,62 @@ class EstimateRequest(JobRequest):
     plan: Path | None = None
     pick: int = 1
     out: Path | None = None
+
+
+class ScaleRequest(JobRequest):
+    """A curve over GPU counts: ``gpus`` such as ``8..1024`` or ``8,16,32``; ``weak`` lets the batch grow with them.
+
+    ``price`` is a rate (``2.5 USD/GPUh``), a provider or a tier of the catalog.
+    """
+
+    gpus: str | None = None
+    weak: bool = False
+    fix: str | None = None
+    max_memory: str | None = None
+    price: str | None = None
+    out: Path | None = None
+
+
+class FitRequest(JobRequest):
+    """Does it fit, and what does: ``layout`` pins columns of the layout, ``max_memory`` lowers what a GPU may fill."""
+
+    layout: str | None = None
+    max_memory: str | None = None
+    out: Path | None = None
+
+
+class CompareRequest(JobRequest):
+    """Several ``clusters`` against each other; ``deadline`` such as ``10d``, ``budget`` such as ``2M USD``.
+
+    ``price`` holds texts as in ScaleRequest, each for all clusters or, as ``H100=2.5 USD/GPUh``, for one GPU.
+    """
+
+    clusters: tuple[str, ...] = ()
+    deadline: str | None = None
+    budget: str | None = None
+    price: tuple[str, ...] = ()
+    fix: str | None = None
+    max_memory: str | None = None
+    out: Path | None = None
+
+    @field_validator("clusters", "price", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str | os.PathLike) else value
+
+    @field_validator("clusters", mode="before")
+    @classmethod
+    def _paths_as_text(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+
+
+class WhyNotRequest(JobRequest):
+    """Why not the layouts that agree with ``layout``: against layout ``pick`` of the plan file ``plan``, or, with a
+    job instead of a file, against the fastest that a search finds.
+    """
+
+    layout: str
+    plan: Path | None = None
+    pick: int = 1
