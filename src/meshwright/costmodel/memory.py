@@ -19,6 +19,8 @@ from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
 
 #: fp32 master weight, first and second moment of Adam.
 ADAM_STATE_BYTES = 12
@@ -102,11 +104,16 @@ def _working(rows: Gathered) -> FloatArray:
     return working
 
 
-def _held(rows: Gathered, class_index: int | IndexArray, working: FloatArray) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on the fullest rank of the class, (n,) each; ``working`` is the same on every rank."""
+def _held(
+    rows: Gathered, class_index: int | IndexArray, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+) -> dict[str, FloatArray]:
+    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each.
+
+    ``working`` is the same on every rank.
+    """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
-        _in_flight(rows, rows.first_rank(class_index)),
+        _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
         layouts.vpp,
         rows.in_class(tables.saved_bytes, class_index),
         working,
@@ -141,6 +148,22 @@ def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
     tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
     return tensors | {"buffers": found.outside_bytes - context, "context": context}
+
+
+def by_rank(
+    job: TrainingJob, cluster: Cluster, layout: Layout, constants: Constants
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Bytes of every pipeline rank at its peak: by class of memory, (pp,) each, and the reserved peak, (pp,)."""
+    rows = Gathered.of(job, cluster, LayoutBatch.of([layout] * layout.pp), constants)
+    rank = np.arange(layout.pp, dtype=np.int32)
+    first = rows.stages.first_rank[:, 0][rows.stages.multiplicity[:, 0] > 0]
+    class_index = np.searchsorted(first, rank, side="right") - 1
+    context = np.full(layout.pp, constants.get("context_bytes"))
+    buffers = _buffers(rows)
+    by = _states(rows, class_index) | _held(rows, class_index, _working(rows), rank)
+    by |= {"buffers": buffers, "context": context}
+    allocated = np.sum(list(by.values()), axis=0)
+    return by, reserved_bytes(allocated, buffers + context, constants.get("fragmentation_ratio"))
 
 
 def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
