@@ -37,10 +37,13 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
         model=name_of(answer.model, "name"), cluster=name_of(answer.cluster, "text")
     )
     layout = shown.layout if shown is not None else None
+    nearest = answer.nearest if isinstance(answer, Plan) else None
+    verdict, more = _verdict(answer, estimate)
     body: list[Html | None] = [
-        sections.opening(_("Meshwright {kind}: {title}").format(kind=kind, title=title), *_verdict(answer, estimate)),
+        sections.opening(_("Meshwright {kind}: {title}").format(kind=kind, title=title), verdict, *more),
         None if estimate is None else sections.key_figures(estimate, fields),
-        sections.asked(answer.model, answer.cluster, answer.job, layout),
+        sections.missing(nearest) if estimate is None and nearest else None,
+        sections.asked(answer.model, answer.cluster, answer.job, layout, fits=estimate is not None),
     ]
     if estimate is None or estimate.memory.fits != "yes":
         body.append(sections.remedies(answer.remedies))
@@ -58,22 +61,21 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
     body.append(sections.assumed(answer.assumed))
     if isinstance(answer, Plan):
         texts = {rule: _(text) for rule, text in rules().items()}
+        texts["memory"] = _("the peak must fit what a GPU may fill")
         body += [sections.needs(answer.needs), sections.rejected(answer.rejected, texts)]
     body.append(sections.next_command(answer.next_command))
     return page(title, body)
 
 
-def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> list[str | None]:
+def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> tuple[str, list[str | None]]:
     """The sentence that answers, and those below it."""
     model, cluster = name_of(answer.model, "name"), name_of(answer.cluster, "text")
     if isinstance(answer, Plan) and answer.interrupted and estimate is None:
-        return [_("Interrupted: nothing that fits was scored yet.")]
+        return _("Interrupted: nothing that fits was scored yet."), []
     if estimate is None:
         nearest = answer.nearest if isinstance(answer, Plan) else None
-        return [
-            _("No layout of {model} fits on {cluster}.").format(model=model, cluster=cluster),
-            _("{sentence}.").format(sentence=nearest["what"]) if nearest else None,
-        ]
+        missed = _("{sentence}.").format(sentence=nearest["what"]) if nearest else None
+        return _("No layout of {model} fits on {cluster}.").format(model=model, cluster=cluster), [missed]
     stopped = None
     interval_s = None
     if isinstance(answer, Plan):
@@ -84,7 +86,7 @@ def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> list[s
     days = None
     if answer.time_to_train_s is not None and tokens:
         days = training(float(tokens), answer.time_to_train_s, interval_s)
-    return [sentence(model, cluster, estimate), stopped, days]
+    return sentence(model, cluster, estimate), [stopped, days]
 
 
 def _capacity_bytes(answer: Plan | EstimateReport, estimate: Estimate | None) -> float:

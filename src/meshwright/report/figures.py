@@ -6,6 +6,7 @@ waiting) differ in hue (blue, orange to red, grey), their members in lightness, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ MEMORY_COLOURS = {
 }
 ACCENT, IDEAL, LIMIT = "#2d7dc4", "#98a2ad", "#c8402f"
 BAR_PIXELS = 34
+#: More tasks of a rank than these stand side by side without a gap.
+MOST_FRAMED = 160
 #: One rank of the timeline is between these heights; all of them together are near the third.
 LANE_PIXELS, LEAST_LANE_PIXELS, LANES_PIXELS = 26, 11, 460
 
@@ -83,7 +86,9 @@ def memory_by_rank(
 ) -> go.Figure:
     """Memory of every pipeline rank at its peak by class, the allocator's reserve last; a line where a GPU is full."""
     allocated = np.sum([by[name] for name in MEMORY_CLASSES], axis=0)
-    parts = {name: np.asarray(by[name]) for name in MEMORY_CLASSES} | {"reserve": np.asarray(reserved_bytes) - allocated}
+    parts = {name: np.asarray(by[name]) for name in MEMORY_CLASSES} | {
+        "reserve": np.asarray(reserved_bytes) - allocated
+    }
     ranks = [str(rank) for rank in range(len(reserved_bytes))]
     figure = go.Figure()
     for name, values in parts.items():
@@ -107,7 +112,7 @@ def memory_by_rank(
     pixels = _lane_pixels(len(ranks), BAR_PIXELS)
     figure.update_layout(barmode="stack", height=pixels * len(ranks) + 84, margin_t=26, bargap=0.2)
     figure.update_xaxes(title_text=_("memory of one GPU (GiB)"), rangemode="tozero")
-    figure.update_yaxes(title_text=_("pipeline rank"), autorange="reversed", showgrid=False, type="category")
+    figure.update_yaxes(title_text=_lane_title(len(ranks)), autorange="reversed", showgrid=False, type="category")
     return _still(figure)
 
 
@@ -117,6 +122,11 @@ def _full_at(capacity_gib: float) -> str:
 
 def _lane_pixels(n_lanes: int, most: int) -> int:
     return max(LEAST_LANE_PIXELS, min(most, LANES_PIXELS // n_lanes))
+
+
+def _lane_title(n_ranks: int) -> str | None:
+    # One lane is too low for a title beside it.
+    return _("pipeline rank") if n_ranks > 2 else None
 
 
 def time_against_memory(front: Sequence[Estimate], chosen: Estimate) -> go.Figure:
@@ -135,11 +145,19 @@ def time_against_memory(front: Sequence[Estimate], chosen: Estimate) -> go.Figur
             hovertemplate=f"%{{y:.4g}} {unit}, %{{x:.4g}} GiB<br>%{{customdata}}<extra></extra>",
         )
     figure.add_annotation(
-        x=figure.data[1].x[0], y=figure.data[1].y[0], text=_("chosen"), ax=0, ay=-26, arrowhead=0, arrowwidth=1
+        x=figure.data[1].x[0],
+        y=math.log10(figure.data[1].y[0]),
+        text=_("chosen"),
+        ax=0,
+        ay=-26,
+        arrowhead=0,
+        arrowwidth=1,
     )
     figure.update_layout(height=340)
     figure.update_xaxes(title_text=_("reserved memory of the fullest GPU (GiB)"))
-    figure.update_yaxes(title_text=_("step time ({unit})").format(unit=unit))
+    figure.update_yaxes(
+        title_text=_("step time ({unit})").format(unit=unit), type="log", dtick="D1", minor_showgrid=False
+    )
     return _still(figure)
 
 
@@ -190,6 +208,7 @@ def step_timeline(timeline: Timeline, begin_s: float, end_s: float) -> go.Figure
     factor, unit = numbers.seconds_unit([timeline.extent_ns() / 1e9])
     terms = _column(timeline, "term", "")[span]
     micro_batches, chunks = _column(timeline, "micro batch", -1)[span], _column(timeline, "chunk", -1)[span]
+    n_ranks = 1 + max(lane.process for lane in timeline.lanes)
     process = np.array([lane.process for lane in timeline.lanes])[timeline.lane[span]]
     figure = go.Figure()
     for term in BREAKDOWN_TERMS:
@@ -197,10 +216,11 @@ def step_timeline(timeline: Timeline, begin_s: float, end_s: float) -> go.Figure
         if not own.any():
             continue
         many_chunks = chunks[own].max() > 0
-        # Chunks of an interleaved rank are shades of one colour.
+        # Chunks of an interleaved rank are shades of one colour: forwards lighter, backwards darker than the key's.
         colour: dict[str, Any] = {"color": TERM_COLOURS[term]}
         if many_chunks:
-            shades = [[0.0, _mixed(TERM_COLOURS[term], 1.25)], [1.0, _mixed(TERM_COLOURS[term], 0.72)]]
+            light, dark = (1.0, 0.66) if term == "backward" else (1.9, 1.0)
+            shades = [[0.0, _mixed(TERM_COLOURS[term], light)], [1.0, _mixed(TERM_COLOURS[term], dark)]]
             colour = {"color": chunks[own].tolist(), "colorscale": shades, "cmin": 0, "cmax": int(chunks[own].max())}
         detail = ""
         if micro_batches[own].max() >= 0:
@@ -213,12 +233,11 @@ def step_timeline(timeline: Timeline, begin_s: float, end_s: float) -> go.Figure
             base=np.round(start_s[own] / factor, 9).tolist(),
             x=np.round(length_s[own] / factor, 9).tolist(),
             orientation="h",
-            marker=colour | {"line": {"width": 0.5}},
+            marker=colour | {"line": {"width": 0.5 if len(span) <= MOST_FRAMED * n_ranks else 0}},
             customdata=np.stack([micro_batches[own], chunks[own]], axis=1).tolist() if detail else None,
             hovertemplate=_("rank {rank}: {what}").format(rank="%{y}", what=label(TERMS, term))
             + f"{detail}<br>%{{base:.5g}} {unit}<extra></extra>",
         )
-    n_ranks = 1 + max(lane.process for lane in timeline.lanes)
     figure.update_layout(
         barmode="overlay", bargap=0.12, height=_lane_pixels(n_ranks, LANE_PIXELS) * n_ranks + 62, meta={"idle": True}
     )
@@ -228,7 +247,11 @@ def step_timeline(timeline: Timeline, begin_s: float, end_s: float) -> go.Figure
         showgrid=False,
     )
     figure.update_yaxes(
-        title_text=_("pipeline rank"), range=[n_ranks - 0.5, -0.5], showgrid=False, tickformat="d", nticks=min(9, n_ranks)
+        title_text=_lane_title(n_ranks),
+        range=[n_ranks - 0.5, -0.5],
+        showgrid=False,
+        tickformat="d",
+        nticks=min(9, n_ranks),
     )
     figure.update_yaxes(fixedrange=True)
     return figure

@@ -1,9 +1,9 @@
-"""The page around the sections: one file with its styles, its script and plotly.js, which asks no network for anything."""
+"""The page around the sections: one file with its styles, its script and plotly.js; it asks no network for anything."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from plotly.offline import get_plotlyjs
 from meshwright.i18n import _, language
 from meshwright.output import whole_file
 from meshwright.report.html import Html, element, joined
-from meshwright.specs.glossary import GLOSSARY
+from meshwright.specs.glossary import GLOSSARY, Term
 
 #: The browser itself refuses whatever a page might want from elsewhere.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
 
 
 def page(title: str, sections: Iterable[Html | None]) -> Html:
@@ -73,9 +75,9 @@ def figure(drawn: Any, label: str) -> Html:
     )
 
 
-def term(name: str, text: str) -> Html:
-    """``text``, which explains itself with the glossary's sentence on ``name`` when it is pointed at."""
-    known = GLOSSARY.get(name)
+def term(name: str, text: str, words: Mapping[str, Term] = GLOSSARY) -> Html:
+    """``text``, which explains itself with the sentence of ``words`` on ``name`` when it is pointed at."""
+    known = words.get(name)
     return joined(text) if known is None else element("span", text, class_="term", tabindex=0, title=_(known.what))
 
 
@@ -85,19 +87,21 @@ def swatch(colour: str) -> Html:
 
 
 def table(headers: Iterable[str], rows: Iterable[Html], *, class_: str = "scroll") -> Html:
-    """A table that scrolls sideways where the page is too narrow; a header that starts with ``>`` is of numbers."""
-    heads = [
-        element("th", header[1:] if header.startswith(">") else header, class_="number" if header[:1] == ">" else None)
-        if not isinstance(header, Html)
-        else header
-        for header in headers
-    ]
-    return element("div", element("table", element("thead", element("tr", *heads)), element("tbody", *rows)), class_=class_)
+    """A table that scrolls sideways where the page is too narrow; headers that are elements already stay."""
+    heads = [header if isinstance(header, Html) else head(header) for header in headers]
+    return element(
+        "div", element("table", element("thead", element("tr", *heads)), element("tbody", *rows)), class_=class_
+    )
 
 
-def head(*children: str, number: bool = False) -> Html:
-    """A header cell made of elements."""
-    return element("th", *children, class_="number" if number else None)
+def head(*children: str) -> Html:
+    """The header cell of a column of words."""
+    return element("th", *children)
+
+
+def count_head(*children: str) -> Html:
+    """The header cell of a column of numbers."""
+    return element("th", *children, class_="number")
 
 
 def row(*cells: str | None, numbers_from: int, class_: str | None = None) -> Html:

@@ -13,9 +13,9 @@ from meshwright.cli.layouts import BASE, HEADERS, USUAL
 from meshwright.i18n import N_, _
 from meshwright.report import figures
 from meshwright.report.html import Html, element, joined
-from meshwright.report.page import figure, head, row, section, swatch, table, term
+from meshwright.report.page import count_head, figure, head, row, section, swatch, table, term
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, MEMORY_PHASES, Estimate
-from meshwright.specs.glossary import GLOSSARY
+from meshwright.specs.glossary import GLOSSARY, JOB_TERMS, MEMORY_TERMS
 from meshwright.specs.layout import Layout
 from meshwright.specs.plan import Assumed, Runner
 from meshwright.specs.timeline import Timeline
@@ -35,6 +35,9 @@ NAMES = {
     "peak_reserved_bytes": N_("Memory peak"),
     "time_to_train_s": N_("Time to train"),
     "time_to_train_with_failures_s": N_("With failures"),
+    "misses_bytes": N_("Missing on each GPU"),
+    "peak_allocated_bytes": N_("Peak of the nearest layout"),
+    "budget_bytes": N_("What a GPU may fill"),
     "cost_usd": N_("Cost"),
     "energy_j": N_("Energy"),
     "checkpoint_bytes": N_("Size of one checkpoint"),
@@ -99,6 +102,14 @@ def key_figures(estimate: Estimate, document: Mapping[str, Any]) -> Html:
     return element("dl", *cells, class_="key")
 
 
+def missing(nearest: Mapping[str, Any]) -> Html | None:
+    """By how much the nearest layout misses; None where every layout breaks a rule."""
+    if "misses_bytes" not in nearest:
+        return None
+    names = ("misses_bytes", "peak_allocated_bytes", "budget_bytes")
+    return element("dl", *(_key(name, quantity(name, float(nearest[name]))) for name in names), class_="key")
+
+
 def _key(name: str, value: str, aside: str | None = None) -> Html:
     return element(
         "div",
@@ -127,9 +138,10 @@ def quantity(name: str, value: float) -> str:
         return numbers.long_time(value)
     if unit == "usd":
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
-    for scale, text in _SCALES.get(unit or "", ()):
+    scales = _SCALES.get(unit or "", [])
+    for scale, text in scales:
         if abs(value) >= scale:
-            return f"{numbers.digits(value / scale)} {text}"
+            return f"{numbers.digits(value / scale)} {_(text)}"
     return numbers.digits(value) if unit is None else f"{numbers.digits(value)} {unit}"
 
 
@@ -142,8 +154,10 @@ _SCALES: Mapping[str, Sequence[tuple[float, str]]] = {
 }
 
 
-def asked(model: Mapping[str, Any], cluster: Mapping[str, Any], job: Mapping[str, Any], layout: Layout | None) -> Html:
-    """What was asked and the layout that answers it, every word with its meaning."""
+def asked(
+    model: Mapping[str, Any], cluster: Mapping[str, Any], job: Mapping[str, Any], layout: Layout | None, *, fits: bool
+) -> Html:
+    """What was asked and the layout that answers it (or comes nearest), every word with its meaning."""
     said = {
         "seq_len": f"{job.get('seq_len', 0):,}",
         "global_batch": f"{job.get('global_batch', 0):,}",
@@ -154,12 +168,15 @@ def asked(model: Mapping[str, Any], cluster: Mapping[str, Any], job: Mapping[str
     entries = [
         (_("Model"), [_("{count} parameters").format(count=numbers.count(float(model.get("n_parameters", 0))))]),
         (_("Cluster"), [f"{cluster.get('n_gpus', '?'):,} x {_gpu(cluster)}"]),
-        (_("Job"), [joined(term(name, name), f" {value}") for name, value in said.items() if value]),
+        (_("Job"), [joined(term(name, name, JOB_TERMS), f" {value}") for name, value in said.items() if value]),
     ]
     if layout is not None:
         shown = [name for name in (*BASE, *USUAL) if name in BASE or getattr(layout, name) != USUAL[name]]
         entries.append(
-            (_("Layout"), [joined(term(name, name), f" {written(getattr(layout, name))}") for name in shown])
+            (
+                _("Layout") if fits else _("Nearest layout"),
+                [joined(term(name, name), f" {written(getattr(layout, name))}") for name in shown],
+            )
         )
     return element(
         "dl",
@@ -184,9 +201,7 @@ def breakdown(estimate: Estimate) -> Html:
     for family, terms in FAMILIES:
         values_s = {name: estimate.breakdown_s.get(name, 0.0) for name in terms}
         own_s = sum(values_s.values())
-        rows.append(
-            row(_(family), _in(own_s, factor), _percent(own_s / total_s), numbers_from=1, class_="group")
-        )
+        rows.append(row(_(family), _in(own_s, factor), _percent(own_s / total_s), numbers_from=1, class_="group"))
         rows += [
             row(
                 joined(swatch(figures.TERM_COLOURS[name]), term(name, label(TERMS, name))),
@@ -201,7 +216,7 @@ def breakdown(estimate: Estimate) -> Html:
     return section(
         _("Where the step goes"),
         figure(figures.step_breakdown([estimate], [""]), _("Stacked bar of the step's terms")),
-        table([_("term"), f">{unit}", ">%"], rows, class_="scroll narrow"),
+        table([_("term"), count_head(unit), count_head("%")], rows, class_="scroll narrow"),
         text=_(
             "Terms on the critical path; they add up to the step. Communication counts only where nothing hides it."
         ),
@@ -224,7 +239,7 @@ def memory(drawn: Drawn, capacity_bytes: float, estimate: Estimate | None) -> Ht
     by["reserve"] = drawn.memory.reserved_bytes[worst] - sum(sizes[worst].values())
     rows = [
         row(
-            joined(swatch(figures.MEMORY_COLOURS[name]), _memory_term(name)),
+            joined(swatch(figures.MEMORY_COLOURS[name]), term(name, label(MEMORY, name), MEMORY_TERMS)),
             numbers.gib(size),
             _percent(size / capacity_bytes),
             numbers_from=1,
@@ -239,7 +254,7 @@ def memory(drawn: Drawn, capacity_bytes: float, estimate: Estimate | None) -> Ht
     phases = None
     if estimate is not None:
         phases = table(
-            [_("phase of the run"), _(">GiB allocated")],
+            [_("phase of the run"), count_head(_("GiB allocated"))],
             [
                 row(term(name, _(PHASES[name])), numbers.gib(estimate.memory.by_phase[name]), numbers_from=1)
                 for name in MEMORY_PHASES
@@ -254,17 +269,14 @@ def memory(drawn: Drawn, capacity_bytes: float, estimate: Estimate | None) -> Ht
         ),
         element(
             "div",
-            table([_("rank {rank}, the fullest").format(rank=worst), ">GiB", _(">% of a GPU")], rows),
+            table(
+                [_("rank {rank}, the fullest").format(rank=worst), count_head("GiB"), count_head(_("% of a GPU"))], rows
+            ),
             phases,
-            class_="pair",
+            class_="pair" if phases else "narrow",
         ),
         text=_("What one GPU of each pipeline rank holds at its peak. The line is where a GPU is full."),
     )
-
-
-def _memory_term(name: str) -> Html:
-    # The glossary's entry of this name is the optimizer of the step.
-    return joined(label(MEMORY, name)) if name == "optimizer" else term(name, label(MEMORY, name))
 
 
 def timeline(steps: Timeline) -> Html:
@@ -290,7 +302,7 @@ def timeline(steps: Timeline) -> Html:
     ]
     keys.append(element("li", element("span", class_="swatch idle"), _("waiting")))
     text = _("Forwards and backwards of every pipeline rank, replayed task by task; sends between ranks are left out.")
-    zoom = _("Drag to enlarge, double-click to return; `--timeline FILE` writes every task for Perfetto.")
+    zoom = _("Drag to enlarge, double-click to return; --timeline FILE writes every task for Perfetto.")
     return section(
         _("One step, rank by rank"), element("ul", *keys, class_="keys"), *drawn, element("p", zoom), text=text
     )
@@ -324,12 +336,12 @@ def candidates(
         )
     headers = [
         head("#"),
-        *(head(term(name, HEADERS.get(name, name)), number=True) for name in columns),
-        head(term("step_time_s", _("step")), f" {unit}", number=True),
-        head(term("step_time_interval_s", _("80%")), f" {unit}", number=True),
-        head(term("tokens_per_s_per_gpu", _("tokens/s/GPU")), number=True),
-        head(term("mfu_ratio", _("MFU")), " %", number=True),
-        head(term("peak_reserved_bytes", _("memory")), " GiB", number=True),
+        *(count_head(term(name, HEADERS.get(name, name))) for name in columns),
+        count_head(term("step_time_s", _("step")), f" {unit}"),
+        count_head(term("step_time_interval_s", _("80%")), f" {unit}"),
+        count_head(term("tokens_per_s_per_gpu", _("tokens/s/GPU"))),
+        count_head(term("mfu_ratio", _("MFU")), " %"),
+        count_head(term("peak_reserved_bytes", _("memory")), " GiB"),
         head(term("fits", _("fits"))),
     ]
     same = [name for name in USUAL if name not in varying and getattr(every[0], name) != USUAL[name]]
@@ -360,7 +372,7 @@ def _losses(layouts: Sequence[Estimate], lost: Mapping[int, Runner]) -> Iterable
         ]
         slower = f"+{numbers.percent(runner.slower_ratio - 1, 1)}%"
         rows.append(row(f"#{index + 1}", element("td", slower, class_="number"), ", ".join(moved), numbers_from=9))
-    yield table(["#", head(term("slower_ratio", _("slower")), number=True), _("terms that differ most")], rows)
+    yield table(["#", count_head(term("slower_ratio", _("slower"))), _("terms that differ most")], rows)
 
 
 def pareto(front: Sequence[Estimate], chosen: Estimate) -> Html | None:
@@ -389,7 +401,16 @@ def scaling(n_gpus: Sequence[int], estimates: Sequence[Estimate]) -> Html:
     return section(
         _("More and fewer GPUs"),
         figure(figures.scaling(n_gpus, estimates), _("Scaling curve: tokens a second over GPUs")),
-        table([_(">GPUs"), _(">step"), _(">tokens/s, all GPUs"), _(">% of no loss")], rows, class_="scroll narrow"),
+        table(
+            [
+                count_head(_("GPUs")),
+                count_head(_("step")),
+                count_head(_("tokens/s, all GPUs")),
+                count_head(_("% of no loss")),
+            ],
+            rows,
+            class_="scroll narrow",
+        ),
         text=_("The best layout at each size; dashed, the first point's rate a GPU kept."),
     )
 
@@ -399,25 +420,24 @@ def assumed(items: Mapping[str, Assumed]) -> Html | None:
     if not items:
         return None
     rows = []
+    tried = any(item.step_time_ratio is not None for item in items.values())
     for name, item in items.items():
-        moves = ("", "")
-        if item.alternative is not None and item.step_time_ratio is not None:
-            moves = (written(item.alternative.value), numbers.change(item.step_time_ratio))
-        rows.append(
-            row(
-                joined(term(name, name), "=", element("code", written(item.value))),
-                item.why,
-                moves[0],
-                element("td", moves[1], class_="number"),
-                numbers_from=9,
-            )
-        )
-    headers = [_("assumed"), _("why"), _("alternative"), head(_("step time then"), number=True)]
-    return section(
-        _("What was assumed"),
-        table(headers, rows),
-        text=_("Nobody said these, so usual values were taken; each alternative was evaluated for the chosen layout."),
-    )
+        cells = [
+            joined(term(name, name, {**GLOSSARY, **JOB_TERMS}), "=", element("code", written(item.value))),
+            item.why,
+        ]
+        if tried:
+            known = item.alternative is not None and item.step_time_ratio is not None
+            cells.append(written(item.alternative.value) if known and item.alternative else "")
+            moves = numbers.change(item.step_time_ratio) if known and item.step_time_ratio else ""
+            cells.append(element("td", moves, class_="number"))
+        rows.append(row(*cells, numbers_from=9))
+    headers: list[str] = [_("assumed"), _("why")]
+    text = _("Nobody said these, so usual values were taken.")
+    if tried:
+        headers += [_("alternative"), count_head(_("step time then"))]
+        text = _("Nobody said these, so usual values were taken; each alternative was evaluated for this layout.")
+    return section(_("What was assumed"), table(headers, rows), text=text)
 
 
 def needs(wanted: Mapping[str, float | None]) -> Html | None:
@@ -430,8 +450,8 @@ def needs(wanted: Mapping[str, float | None]) -> Html | None:
     return section(_("What the run needs"), table(["", ""], rows, class_="scroll narrow")) if rows else None
 
 
-def remedies(found: Sequence[Mapping[str, Any]], next_to: str | None = None) -> Html | None:
-    """Changes under which it fits, each with its step time; ``next_to`` is a sentence on why they are needed."""
+def remedies(found: Sequence[Mapping[str, Any]]) -> Html | None:
+    """Changes under which it fits, each with its step time."""
     if not found:
         return None
     rows = [
@@ -444,11 +464,10 @@ def remedies(found: Sequence[Mapping[str, Any]], next_to: str | None = None) -> 
         )
         for remedy in found
     ]
-    headers = [_("change"), head(term("step_time_s", _("step")), number=True)]
-    headers += [head(term("peak_reserved_bytes", _("memory")), " GiB", number=True), head(term("fits", _("fits")))]
-    return section(
-        _("What would make it fit"), table(headers, rows), text=next_to or _("Each change was evaluated.")
-    )
+    headers = [_("change"), count_head(term("step_time_s", _("step")))]
+    headers += [count_head(term("peak_reserved_bytes", _("memory")), " GiB"), head(term("fits", _("fits")))]
+    text = _("Each change was evaluated: the step time and the memory are those of the best layout under it.")
+    return section(_("What would make it fit"), table(headers, rows), text=text)
 
 
 def rejected(counts: Mapping[str, int], rules: Mapping[str, str]) -> Html | None:
@@ -459,7 +478,7 @@ def rejected(counts: Mapping[str, int], rules: Mapping[str, str]) -> Html | None
         row(element("code", rule), element("td", f"{count:,}", class_="number"), rules.get(rule, ""), numbers_from=9)
         for rule, count in sorted(counts.items(), key=lambda item: -item[1])
     ]
-    return section(_("Ruled out before scoring"), table([_("rule"), _(">layouts"), _("what it says")], rows))
+    return section(_("Ruled out before scoring"), table([_("rule"), count_head(_("layouts")), _("what it says")], rows))
 
 
 def next_command(command: str) -> Html | None:
