@@ -39,8 +39,9 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
     layout = shown.layout if shown is not None else None
     nearest = answer.nearest if isinstance(answer, Plan) else None
     verdict, more = _verdict(answer, estimate)
+    kicker = _("Meshwright plan: {title}") if kind == "plan" else _("Meshwright estimate: {title}")
     body: list[Html | None] = [
-        sections.opening(_("Meshwright {kind}: {title}").format(kind=kind, title=title), verdict, *more),
+        sections.opening(kicker.format(title=title), verdict, *more),
         None if estimate is None else sections.key_figures(estimate, fields),
         sections.missing(nearest) if estimate is None and nearest else None,
         sections.asked(answer.model, answer.cluster, answer.job, layout, fits=estimate is not None),

@@ -133,6 +133,7 @@ def time_against_memory(front: Sequence[Estimate], chosen: Estimate) -> go.Figur
     """The Pareto front: step time over reserved memory; pointing at a layout names it. ``chosen`` is marked."""
     factor, unit = numbers.seconds_unit(estimate.step_time_s for estimate in (*front, chosen))
     ordered = sorted(front, key=lambda estimate: estimate.memory.peak_reserved_bytes)
+    times = [estimate.step_time_s / factor for estimate in (*front, chosen)]
     figure = go.Figure()
     for points, mode, marker, size in ((ordered, "lines+markers", "circle", 7), ([chosen], "markers", "diamond", 13)):
         figure.add_scatter(
@@ -155,10 +156,15 @@ def time_against_memory(front: Sequence[Estimate], chosen: Estimate) -> go.Figur
     )
     figure.update_layout(height=340)
     figure.update_xaxes(title_text=_("reserved memory of the fullest GPU (GiB)"))
-    figure.update_yaxes(
-        title_text=_("step time ({unit})").format(unit=unit), type="log", dtick="D1", minor_showgrid=False
-    )
+    figure.update_yaxes(title_text=_("step time ({unit})").format(unit=unit), type="log", **_log_ticks(times))
     return _still(figure)
+
+
+def _log_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
+    """Ticks at 1, 2 and 5 times the powers of ten around ``values``, written in full."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    ticks = [mantissa * 10.0**power for power in range(low, high + 1) for mantissa in (1, 2, 5)]
+    return {"tickvals": ticks, "ticktext": [f"{tick:,.6g}" if tick < 1e6 else f"{tick / 1e6:,.4g} M" for tick in ticks]}
 
 
 def _in_lines(layout: str, per_line: int = 5) -> str:
@@ -195,7 +201,7 @@ def scaling(n_gpus: Sequence[int], estimates: Sequence[Estimate]) -> go.Figure:
     )
     figure.update_layout(height=340)
     figure.update_xaxes(title_text=_("GPUs"), type="log", tickvals=list(n_gpus), ticktext=[f"{n:,}" for n in n_gpus])
-    figure.update_yaxes(title_text=_("tokens/s, all GPUs"), type="log", dtick=1, tickformat=".3s")
+    figure.update_yaxes(title_text=_("tokens/s, all GPUs"), type="log", **_log_ticks(rates))
     return _still(figure)
 
 

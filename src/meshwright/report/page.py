@@ -90,7 +90,9 @@ def table(headers: Iterable[str], rows: Iterable[Html], *, class_: str = "scroll
     """A table that scrolls sideways where the page is too narrow; headers that are elements already stay."""
     heads = [header if isinstance(header, Html) else head(header) for header in headers]
     return element(
-        "div", element("table", element("thead", element("tr", *heads)), element("tbody", *rows)), class_=class_
+        "div",
+        element("table", element("thead", element("tr", *heads)) if heads else None, element("tbody", *rows)),
+        class_=class_,
     )
 
 

@@ -17,7 +17,7 @@ from meshwright.report.page import count_head, figure, head, row, section, swatc
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, MEMORY_PHASES, Estimate
 from meshwright.specs.glossary import GLOSSARY, JOB_TERMS, MEMORY_TERMS
 from meshwright.specs.layout import Layout
-from meshwright.specs.plan import Assumed, Runner
+from meshwright.specs.plan import Assumed, Change, Runner
 from meshwright.specs.timeline import Timeline
 from meshwright.verbs.report import Drawn
 
@@ -138,14 +138,13 @@ def quantity(name: str, value: float) -> str:
         return numbers.long_time(value)
     if unit == "usd":
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
-    scales = _SCALES.get(unit or "", [])
-    for scale, text in scales:
+    for scale, text in _SCALES.get(unit or "", ()):
         if abs(value) >= scale:
             return f"{numbers.digits(value / scale)} {_(text)}"
     return numbers.digits(value) if unit is None else f"{numbers.digits(value)} {unit}"
 
 
-_SCALES: Mapping[str, Sequence[tuple[float, str]]] = {
+_SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
     "bytes": ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB")),
     "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")),
     "J": ((3.6e9, "MWh"), (3.6e6, "kWh")),
@@ -165,7 +164,7 @@ def asked(
         "optimizer": str(job.get("optimizer", "")),
         "attention": str(job.get("attention", "")),
     }
-    entries = [
+    entries: list[tuple[str, Sequence[str]]] = [
         (_("Model"), [_("{count} parameters").format(count=numbers.count(float(model.get("n_parameters", 0))))]),
         (_("Cluster"), [f"{cluster.get('n_gpus', '?'):,} x {_gpu(cluster)}"]),
         (_("Job"), [joined(term(name, name, JOB_TERMS), f" {value}") for name, value in said.items() if value]),
@@ -428,7 +427,7 @@ def assumed(items: Mapping[str, Assumed]) -> Html | None:
         ]
         if tried:
             known = item.alternative is not None and item.step_time_ratio is not None
-            cells.append(written(item.alternative.value) if known and item.alternative else "")
+            cells.append(_alternative(name, item.alternative) if known and item.alternative else "")
             moves = numbers.change(item.step_time_ratio) if known and item.step_time_ratio else ""
             cells.append(element("td", moves, class_="number"))
         rows.append(row(*cells, numbers_from=9))
@@ -440,6 +439,11 @@ def assumed(items: Mapping[str, Assumed]) -> Html | None:
     return section(_("What was assumed"), table(headers, rows), text=text)
 
 
+def _alternative(name: str, change: Change) -> str:
+    field = change.path.rpartition(".")[2]
+    return written(change.value) if field == name else f"{field}={written(change.value)}"
+
+
 def needs(wanted: Mapping[str, float | None]) -> Html | None:
     """What the run asks of storage, data loading, hosts and power; null values are left out."""
     rows = [
@@ -447,7 +451,7 @@ def needs(wanted: Mapping[str, float | None]) -> Html | None:
         for name, value in wanted.items()
         if value is not None
     ]
-    return section(_("What the run needs"), table(["", ""], rows, class_="scroll narrow")) if rows else None
+    return section(_("What the run needs"), table([], rows, class_="scroll narrow")) if rows else None
 
 
 def remedies(found: Sequence[Mapping[str, Any]]) -> Html | None:
