@@ -20,11 +20,11 @@ from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, Estimate
 from meshwright.specs.timeline import Timeline
 from meshwright.verbs.command import layout_text
 
-#: A step's terms: work blue and green, communication orange to red, waiting grey to brown.
+#: A step's terms: work blue, violet and green, communication orange to red, waiting grey to brown.
 TERM_COLOURS = {
     "forward": "#74b3e8",
     "backward": "#2d7dc4",
-    "recompute": "#8f8bdc",
+    "recompute": "#6a4fc0",
     "optimizer": "#2aa583",
     "tp_comm": "#f0a830",
     "cp_comm": "#f6c66a",
@@ -34,7 +34,7 @@ TERM_COLOURS = {
     "bubble": "#98a2ad",
     "launch": "#c7b68d",
     "contention": "#a98f5a",
-    "data": "#7f8f83",
+    "data": "#8b6f9e",
     "checkpoint": "#6d7683",
     "straggler": "#bcc3ca",
 }
@@ -240,9 +240,14 @@ def step_timeline(timeline: Timeline, begin_s: float, end_s: float) -> go.Figure
             x=np.round(length_s[own] / factor, 9).tolist(),
             orientation="h",
             marker=colour | {"line": {"width": 0.5 if len(span) <= MOST_FRAMED * n_ranks else 0}},
-            customdata=np.stack([micro_batches[own], chunks[own]], axis=1).tolist() if detail else None,
+            customdata=[
+                [int(micro_batch), int(chunk), numbers.step(length)]
+                for micro_batch, chunk, length in zip(micro_batches[own], chunks[own], length_s[own], strict=True)
+            ],
             hovertemplate=_("rank {rank}: {what}").format(rank="%{y}", what=label(TERMS, term))
-            + f"{detail}<br>%{{base:.5g}} {unit}<extra></extra>",
+            + f"{detail}<br>"
+            + _("from {start}, takes {length}").format(start=f"%{{base:.5g}} {unit}", length="%{customdata[2]}")
+            + "<extra></extra>",
         )
     figure.update_layout(
         barmode="overlay", bargap=0.12, height=_lane_pixels(n_ranks, LANE_PIXELS) * n_ranks + 62, meta={"idle": True}

@@ -15,7 +15,7 @@
         paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
         margin: { l: 8, r: 12, t: 8, b: 40 }, xaxis: axis, yaxis: axis,
         hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), align: "left",
-          font: { color: colour("--ink") } },
+          font: { color: colour("--ink"), family: getComputedStyle(document.body).fontFamily } },
         annotationdefaults: { font: { size: 12, color: colour("--quiet") }, arrowcolor: colour("--quiet") },
       },
       data: { bar: [{ type: "bar", marker: { line: { color: colour("--page"), width: 1 } } }] },
