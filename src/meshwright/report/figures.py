@@ -277,6 +277,11 @@ def work_spans(timeline: Timeline) -> Any:
     return np.flatnonzero(work)
 
 
+def terms_drawn(timeline: Timeline) -> set[str]:
+    """The terms that ``step_timeline`` has colours for somewhere in the step."""
+    return set(_column(timeline, "term", "")[work_spans(timeline)].tolist())
+
+
 def _column(timeline: Timeline, name: str, default: Any) -> Any:
     """An argument as a column over all spans; ``default`` where a span lacks it."""
     argument = timeline.arguments.get(name)

@@ -293,11 +293,11 @@ def timeline(steps: Timeline) -> Html:
             element("h3", _("The last {time}").format(time=numbers.step(window_s))),
             figure(figures.step_timeline(steps, extent_s - window_s, extent_s), words),
         ]
-    terms = set(steps.arguments["term"].value.tolist())
+    terms = figures.terms_drawn(steps)
     keys = [
         element("li", swatch(figures.TERM_COLOURS[name]), term(name, label(TERMS, name)))
         for name in BREAKDOWN_TERMS
-        if name in terms and name != "pp_comm"
+        if name in terms
     ]
     keys.append(element("li", element("span", class_="swatch idle"), _("waiting")))
     text = _("Forwards and backwards of every pipeline rank, replayed task by task; sends between ranks are left out.")
