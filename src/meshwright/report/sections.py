@@ -140,7 +140,7 @@ def quantity(name: str, value: float) -> str:
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
     for scale, text in _SCALES.get(unit or "", ()):
         if abs(value) >= scale:
-            return f"{numbers.digits(value / scale)} {_(text)}"
+            return " ".join((numbers.digits(value / scale), _(text)))
     return numbers.digits(value) if unit is None else f"{numbers.digits(value)} {unit}"
 
 
