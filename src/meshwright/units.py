@@ -38,6 +38,8 @@ UNITS: dict[str, dict[str, float]] = {
     "w": {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6},
     "hz": {prefix + "Hz": factor for prefix, factor in _DECIMAL.items()},
     "usd": {"USD": 1.0, "$": 1.0, "kUSD": 1e3},
+    "usd_per_hour": {"USD/h": 1.0, "$/h": 1.0},
+    "usd_per_gpu_hour": {money + per: 1.0 for money in ("USD", "$") for per in ("/GPUh", "/GPU-h", "/GPU/h")},
     "count": {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12},
 }
 EXAMPLES = {
@@ -48,6 +50,8 @@ EXAMPLES = {
     "w": "400 W",
     "hz": "1410 MHz",
     "usd": "2.5 USD",
+    "usd_per_hour": "2.5 USD/h",
+    "usd_per_gpu_hour": "2.5 USD/GPUh",
     "count": "1.4T",
 }
 _QUANTITY = re.compile(r"^\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*$")
@@ -120,6 +124,8 @@ FlopsPerS = Annotated[float, _validator("flops_per_s")]
 Seconds = Annotated[float, _validator("s")]
 Watts = Annotated[float, _validator("w")]
 Hertz = Annotated[float, _validator("hz")]
+Usd = Annotated[float, _validator("usd")]
+UsdPerHour = Annotated[float, _validator("usd_per_hour")]
 
 
 def format_bytes(value: float) -> str:

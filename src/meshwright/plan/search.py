@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from meshwright.costmodel import score
 from meshwright.costmodel.memory import capacity_bytes, roomy_bytes
 from meshwright.plan.pareto import Best, Candidates, Front
-from meshwright.plan.space import RECOMPUTE_CHOICES, Space, space
+from meshwright.plan.space import Choices, Space, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -134,7 +134,7 @@ def search(
     fix: Mapping[str, Any] | None = None,
     max_memory_bytes: float | None = None,
     top: int = 5,
-    recompute_modules: Sequence[str] = RECOMPUTE_CHOICES,
+    choices: Choices | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Found:
@@ -143,7 +143,7 @@ def search(
     ``max_memory_bytes`` lowers what a GPU may fill (never raises it). A KeyboardInterrupt ends the search with what
     it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
     """
-    whole = space(job, cluster, fix, recompute_modules)
+    whole = space(job, cluster, fix, choices)
     kept = max(top, 1) * _KEPT_PER_SHOWN
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.

@@ -304,13 +304,32 @@ _JOB = {
 }
 _CLUSTER = {
     "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
-    "fabric": Term("cluster", None, N_("Number and kind of the network adapters of one server.")),
+    "fabric": Term(
+        "cluster",
+        None,
+        N_(
+            "Assumed: number and kind of the network adapters of one server. Of a cluster: fat-tree, or rail-optimised "
+            "(the n-th adapter of every server on the n-th leaf switch)."
+        ),
+    ),
     "gpu": Term("cluster", None, N_("The accelerator; `mw catalog gpu` lists those that are known.")),
     "nic": Term("cluster", None, N_("The network adapter; `mw catalog nic` lists those that are known.")),
     "n_nodes": Term("cluster", None, N_("Servers of the cluster.")),
     "gpus_per_node": Term("cluster", None, N_("GPUs of one server.")),
     "nics_per_node": Term("cluster", None, N_("Network adapters of one server that training traffic uses.")),
-    "scale_up": Term("cluster", None, N_("What joins the GPUs of one server: nvswitch, nvlink-mesh, pcie or none.")),
+    "scale_up": Term(
+        "cluster",
+        None,
+        N_(
+            "What joins the GPUs of one server: nvswitch, hccs-switch, nvlink-mesh, xgmi-mesh, hccs-mesh, "
+            "ethernet-mesh, pcie or none."
+        ),
+    ),
+    "scale_up_domain_gpus": Term(
+        "cluster",
+        None,
+        N_("GPUs that one set of scale-up links joins, over servers where they leave them: 72 in NVL72."),
+    ),
     "oversubscription": Term(
         "cluster",
         None,
@@ -443,6 +462,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E214": N_("An oversubscription is less than 1:1 or absurdly large."),
     "MW-E215": N_("A count of a cluster is not a whole number above zero, or is too large."),
     "MW-E216": N_("A cluster file is missing or has wrong fields."),
+    "MW-E217": N_("A scale-up domain is no whole number of nodes."),
     "MW-E220": N_("A model file does not exist or cannot be read."),
     "MW-E221": N_("A directory holds no config.json."),
     "MW-E222": N_("A model file is empty."),
@@ -452,6 +472,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E226": N_("A model has a part that cannot be described."),
     "MW-E227": N_("A model file is not a text."),
     "MW-E228": N_("This kind of file is not read as a model."),
+    "MW-E230": N_("The catalog has no such price for this GPU."),
     "MW-E301": N_("A model names a kind of block that does not exist."),
     "MW-E302": N_("A file of MESHWRIGHT_PATH fails while it is loaded."),
     "MW-E310": N_("A collective does not exist."),

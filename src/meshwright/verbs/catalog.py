@@ -12,6 +12,7 @@ from meshwright.i18n import _
 from meshwright.specs.fact import CatalogEntry
 from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
+from meshwright.specs.price import Price
 from meshwright.specs.report import CatalogField, CatalogListing, CatalogRow
 from meshwright.units import format_bytes, format_count
 
@@ -81,7 +82,17 @@ def _model(model: ModelSpec) -> str:
     )
 
 
-_SUMMARIES: Mapping[type[CatalogEntry], Callable[[Any], str]] = {Gpu: _gpu, Nic: _nic, Node: _node, ModelSpec: _model}
+def _price(price: Price) -> str:
+    return f"{price.gpu}, {price.usd_per_gpu_hour:.2f} USD/GPUh, {price.tier}, {price.region}, {price.date}"
+
+
+_SUMMARIES: Mapping[type[CatalogEntry], Callable[[Any], str]] = {
+    Gpu: _gpu,
+    Nic: _nic,
+    Node: _node,
+    ModelSpec: _model,
+    Price: _price,
+}
 
 
 def _fields(entry: CatalogEntry) -> list[CatalogField]:

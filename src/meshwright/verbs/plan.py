@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.costmodel import evaluate, rules
-from meshwright.costmodel.memory import ADAM_STATE_BYTES
+from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -159,7 +159,7 @@ def training_time_s(job: TrainingJob, estimate: Estimate) -> tuple[float | None,
 def needs(resolved: Resolved, estimate: Estimate | None) -> dict[str, float | None]:
     """What the run asks of its surroundings (see the glossary); None where no layout was found."""
     job, cluster = resolved.job, resolved.cluster
-    checkpoint = parameter_count(job.model) * float(job.element_bytes + ADAM_STATE_BYTES)
+    checkpoint = parameter_count(job.model) * (job.element_bytes + state_bytes_per_parameter(job).optimizer)
     return {
         "checkpoint_bytes": checkpoint,
         "checkpoint_bytes_per_s": checkpoint / (_CHECKPOINT_EVERY_S * _CHECKPOINT_STALL_RATIO),
