@@ -129,7 +129,7 @@ def test_an_estimate_has_its_own_page(one_layout: EstimateReport) -> None:
     page = Page(report(one_layout))
     assert numbers.step(one_layout.estimate.step_time_s) in page.text
     assert [len(figure["data"]) > 0 for figure in page.figures] == [True] * 3
-    assert "The fastest layouts" not in page.text
+    assert "The best layouts" not in page.text
 
 
 def test_a_scaling_curve_where_one_is_given(large: Plan) -> None:

@@ -99,7 +99,7 @@ def _capacity_bytes(answer: Plan | EstimateReport, estimate: Estimate | None) ->
 
 
 def _candidates(answer: Plan, estimate: Estimate) -> Html:
-    searched = _("The fastest of {searched:,} layouts scored in {elapsed} s").format(
+    searched = _("The best of {searched:,} layouts scored in {elapsed} s.").format(
         searched=answer.searched, elapsed=numbers.digits(answer.elapsed_s, 2)
     )
     tight = None if answer.tight_faster is None else tight_faster(estimate, answer.tight_faster)

@@ -346,7 +346,7 @@ def candidates(
     same = [name for name in USUAL if name not in varying and getattr(every[0], name) != USUAL[name]]
     shared = " ".join(f"{name}={written(getattr(every[0], name))}" for name in same)
     return section(
-        _("The fastest layouts"),
+        _("The best layouts"),
         table(headers, rows),
         element("p", _("All of them: {columns}").format(columns=shared), class_="more") if shared else None,
         element("p", tight, class_="note") if tight else None,
