@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
 from meshwright.errors import InputError
 from meshwright.i18n import _
+
+if TYPE_CHECKING:
+    from meshwright.specs.plan import Plan
+    from meshwright.specs.report import EstimateReport
 
 
 def whole_number(_kind: Any, tokens: Sequence[Token]) -> int:
@@ -47,6 +51,23 @@ class FileFlags(OutputFlags):
     """The same for a verb that can also write its document to a file."""
 
     out: Annotated[Path | None, option(_("Write the JSON document to this file."), "FILE")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags(FileFlags):
+    """The same for a verb that can also write a report."""
+
+    report: Annotated[
+        Path | None, option(_("Write a report to this HTML file, which opens without network."), "FILE")
+    ] = None
+
+    def write_report(self, answer: Plan | EstimateReport) -> None:
+        """Write the report, if one was asked for."""
+        if self.report is not None:
+            from meshwright.report.answer import write_report  # noqa: PLC0415 - plotly loads for a report only
+
+            write_report(answer, self.report)
 
 
 @Parameter(name="*")

@@ -21,7 +21,7 @@ from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import MEMORY_CLASSES, MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import OFFLOADS, LayoutBatch
+from meshwright.specs.layout import OFFLOADS, Layout, LayoutBatch
 
 
 @formula("ZeRO, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter for Adam in fp16", "bytes")
@@ -121,11 +121,16 @@ def _working(rows: Gathered) -> FloatArray:
     return working
 
 
-def _held(rows: Gathered, class_index: int | IndexArray, working: FloatArray) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on the fullest rank of the class, (n,) each; ``working`` is the same on every rank."""
+def _held(
+    rows: Gathered, class_index: int | IndexArray, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+) -> dict[str, FloatArray]:
+    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each.
+
+    ``working`` is the same on every rank.
+    """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
-        _in_flight(rows, rows.first_rank(class_index)),
+        _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
         rows.chunks_of_rank(),
         rows.in_class(tables.saved_bytes, class_index),
         working,
@@ -159,11 +164,30 @@ def _buffers(rows: Gathered) -> FloatArray:
 
 def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
+    return _by_class(rows, found.worst_class, found.outside_bytes)
+
+
+def _by_class(
+    rows: Gathered, class_index: IndexArray, outside_bytes: FloatArray, rank: npt.NDArray[np.int32] | None = None
+) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
+    tensors = _states(rows, class_index) | _held(rows, class_index, _working(rows), rank)
     tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
-    found_by = tensors | {"buffers": found.outside_bytes - context, "context": context}
+    found_by = tensors | {"buffers": outside_bytes - context, "context": context}
     return {name: found_by[name] for name in MEMORY_CLASSES}
+
+
+def by_rank(
+    job: TrainingJob, cluster: Cluster, layout: Layout, constants: Constants
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Bytes of every pipeline rank at its peak: by class of memory, (pp,) each, and the reserved peak, (pp,)."""
+    rows = Gathered.of(job, cluster, LayoutBatch.of([layout] * layout.pp), constants)
+    rank = np.arange(layout.pp, dtype=np.int32)
+    first = rows.stages.first_rank[:, 0][rows.stages.multiplicity[:, 0] > 0]
+    outside = _buffers(rows) + constants.get("context_bytes")
+    by = _by_class(rows, np.searchsorted(first, rank, side="right") - 1, outside, rank)
+    allocated = np.sum(list(by.values()), axis=0)
+    return by, reserved_bytes(allocated, outside, constants.get("fragmentation_ratio"))
 
 
 def by_phase(job: TrainingJob, found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:

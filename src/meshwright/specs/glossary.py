@@ -150,6 +150,9 @@ _RESULTS = {
         "result", None, N_("Where nothing fits: the legal layout with the lowest peak, and by how much it misses.")
     ),
     "misses_bytes": Term("result", "bytes", N_("By how much the nearest layout's peak exceeds what a GPU may fill.")),
+    "budget_bytes": Term(
+        "result", "bytes", N_("What a GPU may fill: its usable memory, or --max-memory where that is less.")
+    ),
     "tight_faster": Term(
         "result",
         None,

@@ -11,8 +11,8 @@ import numpy as np
 from meshwright import catalog
 from meshwright.catalog.site_facts import SHOWN_BY
 from meshwright.costmodel import energy
-from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.money import cost_usd
+from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.costmodel.reliability import (
     Failures,
