@@ -80,7 +80,7 @@ def in_blocks(time_s: Callable[[PipelineProfile], FloatArray], profile: Pipeline
 
 @dataclass(slots=True)
 class PipelineTimes:
-    """One pipeline in full: ``forward_s[r, c]``, ``backward_s[r, c]`` and its part ``weight_s[r, c]``, each micro-batch.
+    """One pipeline in full: ``forward_s[r, c]``, ``backward_s[r, c]`` and of it ``weight_s[r, c]``, a micro-batch each.
 
     Shape (pp, chunks): as many chunks as ``stages_of_rank`` lists, which is vpp but for DualPipe's two.
     """

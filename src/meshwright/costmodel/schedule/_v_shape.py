@@ -6,11 +6,12 @@ and up through the first (I0); weight gradients (W0, W1) wait for nobody.
 
 A path enters a rank, does all that the rank does from there on, and leaves for the end of the step. It enters by the
 rank's first F0; or by its first F1 or first I1 once micro-batch 0 has come that far; or by its first I1 from an
-earlier rank that was busy until then; and where forwards and backwards run as one (DualPipe), by the F1 that follows
-the turn of micro-batch 0. It leaves after its last I0, I1 or F1, or after its last F0 where forwards and backwards run
-as one: from there micro-batch m - 1 goes on through the other ranks, and the rank where it ends has weight gradients
-left. Time is the longest of these: what a rank does, plus the best way in and the best way out, each counted as what it
-gains over the tasks that it skips.
+earlier rank that was busy until then; or, turned at the last rank, by its first I0 (where forwards and backwards run as
+one, as in DualPipe, by the F1 that follows the turn of micro-batch 0). It leaves after its last I0, I1 or F1; after its
+last F0 where tasks are joined, elsewhere for a detour by an earlier rank, up with the last I0 before a forward. From
+there micro-batch m - 1 goes on through the other ranks, and the rank where it ends has weight gradients left. Time is
+the longest of these: what a rank does, plus the best way in and the best way out, each counted as what it gains over
+the tasks that it skips.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class Rank(NamedTuple):
 class Skipped(NamedTuple):
     """Seconds of a rank's own work: before the tasks by which a path may enter, after those by which it may leave.
 
-    ``before_second_f1``: before the F1 that follows the turn of micro-batch 0; that and ``after_f0`` are not looked at
-    for schedules without joined tasks.
+    ``before_return``: before the task by which a path that has turned at the last rank comes up: the first I0, or where
+    tasks are joined the F1 that follows the turn. ``after_f0`` is looked at where tasks are joined.
     """
 
     before_f1: FloatArray
     before_i1: FloatArray
-    before_second_f1: FloatArray
+    before_return: FloatArray
     after_i0: FloatArray
     after_i1: FloatArray
     after_f1: FloatArray
@@ -120,7 +121,7 @@ def longest_path_s(
     joined: bool,
     turn: FloatArray,
 ) -> FloatArray:
-    """Seconds of V-shaped pipelines, (n,): ``ranks`` (C, n) of each class make one V; all ``m`` micro-batches go through.
+    """Seconds of V-shaped pipelines, (n,): ``ranks`` (C, n) of each class make one V for all ``m`` micro-batches.
 
     ``skipped(rank, pp, m)`` tells the schedule. ``joined``: forwards and backwards run as one in the steady state.
     ``turn``: the hop where the V turns (DualPipe, whose two halves are on different ranks), zero for a V of its own.
@@ -139,16 +140,17 @@ def longest_path_s(
         reach_i1 = np.where(used, np.maximum(reach_i1, before.f0 + skip.before_i1 - before.i1), reach_i1)
         ending = np.where(used, np.maximum(ending, skip.after_i0 - before.i0), ending)
     last_i1 = i1 + i0 + ending
-    second_f1 = reach_i1 + i1
+    turned = reach_i1 + i1
     if joined:
         # Rank 0 does its last, the last rank its first I1 as part of a whole backward.
         last_i1 = last_i1 + classes[0].w1
-        for rank, count in zip(classes, ranks, strict=True):
-            second_f1 = second_f1 + np.where((count > 0) & (rank.number + count == pp), rank.w1, 0.0)
+    for rank, count in zip(classes, ranks, strict=True):
+        until_return = rank.w1 if joined else rank.w1 + rank.f0
+        turned = turned + np.where((count > 0) & (rank.number + count == pp), until_return, 0.0)
 
     longest = np.zeros_like(hop)
     reached = f0 + f1
-    ended = np.full_like(hop, -np.inf)
+    ended = detour = np.full_like(hop, -np.inf)
     for used, rank, before, skip in places:
         wait = np.where(rank.number == pp - 1, turn, 0.0)
         reached = np.maximum(reached, before.f0 + skip.before_i1 - before.i1)
@@ -161,13 +163,19 @@ def longest_path_s(
         if joined:
             whole = whole - (m - pp) * wait
             up = rank.f1 + rank.i0 + rank.w0 - wait
-            enter = np.maximum(enter, second_f1 + joined_f1 - before.joined_f1 - up - skip.before_second_f1)
+            enter = np.maximum(enter, turned + joined_f1 - before.joined_f1 - up - skip.before_return)
             leave = np.maximum(leave, before.joined_f1 + last_i1 - skip.after_f1)
             down = rank.f0 + rank.i1 + rank.w1
             rest = joined_f0 - before.joined_f0 - down + joined_f1 + last_i1
             leave = np.maximum(leave, rest - skip.after_f0 + wait)
         else:
+            enter = np.maximum(enter, turned + i0 - before.i0 - rank.i0 - skip.before_return)
             leave = np.maximum(leave, before.f1 + last_i1 - skip.after_f1)
+            # Up with the last I0 that comes before a forward, and down again with the last I1 from there.
+            own = rank.w0 + rank.f1 + np.where(rank.number > 0, rank.w1 + rank.number * (rank.i0 + rank.i1), 0.0)
+            detour = np.where(used, np.maximum(detour, own - before.i0 - before.i1), detour)
+            rest = before.i0 + detour + i1 + i0 + ending
+            leave = np.maximum(leave, rest - (rank.w0 + rank.f1 + skip.after_f1))
         longest = np.where(used, np.maximum(longest, whole + enter + leave), longest)
     if joined:
         # Between the turn of micro-batch 0 and the last forward a path may loop as in 1F1B, beyond the first rank that
@@ -179,7 +187,7 @@ def longest_path_s(
             heaviest = np.maximum(heaviest, rank.all_s())
             if heavier.any():
                 visits = m - 2.0 * pp - 1.0 + rank.number
-                trunk = second_f1 + joined_f1 - passed_f1 + joined_f0 - passed_f0 + joined_f1 + last_i1
+                trunk = turned + joined_f1 - passed_f1 + joined_f0 - passed_f0 + joined_f1 + last_i1
                 loops = dearest_loops_s(ranks[j:], [other.all_s() for other in classes[j:]], hop, turn, visits)
                 longest = np.where(heavier & (visits >= 0), np.maximum(longest, trunk + loops), longest)
             passed_f0 = passed_f0 + count * (rank.f0 + rank.i1 + rank.w1 + hop)

@@ -122,7 +122,7 @@ def _skipped(rank: Rank, pp: FloatArray, m: FloatArray) -> Skipped:
     return Skipped(
         before_f1=(2 * after + 1) * rank.f0,
         before_i1=(2 * after + here + (after == 0)) * rank.f0 + here * rank.f1,
-        before_second_f1=(2 * after + here + 1) * rank.f0 + pp * rank.f1 + (after + 1) * (rank.i1 + rank.w1),
+        before_return=(2 * after + here + 1) * rank.f0 + pp * rank.f1 + (after + 1) * (rank.i1 + rank.w1),
         after_i0=late_w1 * rank.w1 + (here - late_w1) * rank.w0,
         after_i1=(after + 1) * rank.i0 + half * rank.w1 + (here - half + after) * rank.w0,
         after_f1=here * (rank.i1 + rank.w1) + pp * (rank.i0 + rank.w0),

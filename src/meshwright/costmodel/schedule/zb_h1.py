@@ -110,7 +110,7 @@ def zb_h1_time_s(
 ) -> FloatArray:
     """Time of a ZB-H1 pipeline: the longest path that stays on one rank, or that loops through several.
 
-    ``multiplicity``, ``forward_s``, ``backward_s`` (whole) and its part ``weight_s`` (n, C) in pipeline order, ``hop_s``
+    ``multiplicity``, ``forward_s``, ``backward_s`` (whole) and of it ``weight_s`` (n, C) in pipeline order, ``hop_s``
     and ``n_micro_batches`` (n,).
     """
     ranks = np.ascontiguousarray(multiplicity.T, np.float64)

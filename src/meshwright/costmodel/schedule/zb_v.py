@@ -87,13 +87,12 @@ def zb_v_time_s(profile: PipelineProfile) -> FloatArray:
 
 def _skipped(rank: Rank, pp: FloatArray, m: FloatArray) -> Skipped:
     r = rank.number
-    nothing = np.zeros_like(pp)
     return Skipped(
         before_f1=(2 * (pp - r) - 1) * rank.f0,
         before_i1=(2 * pp - 1 - r) * rank.f0 + (r + 1) * rank.f1,
-        before_second_f1=nothing,
+        before_return=(2 * pp - r) * rank.f0 + pp * rank.f1 + (pp - r) * (rank.i1 + rank.w1),
         after_i0=(r + 1) * rank.w0 + r * rank.w1,
         after_i1=(pp - r) * rank.i0 + pp * rank.w0 + np.maximum(r, 1) * rank.w1,
         after_f1=pp * (rank.i0 + rank.w0) + (r + 1) * (rank.i1 + rank.w1),
-        after_f0=nothing,
+        after_f0=np.zeros_like(pp),
     )
