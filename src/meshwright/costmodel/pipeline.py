@@ -73,7 +73,8 @@ def in_blocks(time_s: Callable[[PipelineProfile], FloatArray], profile: Pipeline
         rows = slice(start, start + _ROWS)
         used = profile.multiplicity[rows].any(axis=0)
         columns = {name: getattr(profile, name)[rows] for name in profile.__slots__}
-        wide = {name: column[:, used] for name, column in columns.items() if column.ndim == 2}
+        # Transposed, so that a class of all rows stays together in memory.
+        wide = {name: column.T[used].T for name, column in columns.items() if column.ndim == 2}
         time[rows] = time_s(PipelineProfile(**(columns | wide)))
     return time
 

@@ -19,7 +19,7 @@ MICRO_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 33, 48, 64, 100
 class Pipeline:
     """One pipeline: work of each rank, (pp,), what its two ends hold beyond a regular chunk, and a hop.
 
-    ``weight`` is the share of the weight gradients in the backwards; schedule "" is 1F1B, with vpp above one interleaved.
+    ``weight`` is the share of the weight gradients in the backwards; schedule "" is 1F1B, or interleaved with vpp > 1.
     """
 
     pp: int
@@ -87,12 +87,12 @@ def times(row: Pipeline) -> PipelineTimes:
 
 def closed_form_s(rows: Sequence[Pipeline]) -> FloatArray:
     """Seconds by the schedule's closed form, (n,); all rows of one schedule."""
-    return schedules()[rows[0].name].pipeline_time_s(profile(rows))
+    return np.asarray(schedules()[rows[0].name].pipeline_time_s(profile(rows)))
 
 
 def errors(rows: Sequence[Pipeline]) -> FloatArray:
     """Closed form over replay, less one, (n,)."""
-    return closed_form_s(rows) / np.array([replay(times(row)).step_time_s for row in rows]) - 1.0
+    return np.asarray(closed_form_s(rows) / np.array([replay(times(row)).step_time_s for row in rows]) - 1.0)
 
 
 def table(title: str, rows: Sequence[Pipeline], error: FloatArray, show: int = 3) -> str:

@@ -178,20 +178,28 @@ def longest_path_s(
             leave = np.maximum(leave, rest - (rank.w0 + rank.f1 + skip.after_f1))
         longest = np.where(used, np.maximum(longest, whole + enter + leave), longest)
     if joined:
-        # Between the turn of micro-batch 0 and the last forward a path may loop as in 1F1B, beyond the first rank that
-        # it comes up to: every rank there does one micro-batch on the trunk, and all others are visits.
-        passed_f0 = passed_f1 = heaviest = np.zeros_like(hop)
-        for j, (rank, count) in enumerate(zip(classes, ranks, strict=True)):
-            # Beyond ranks that are no lighter a path is no longer.
-            heavier = (count > 0) & (rank.all_s() > heaviest)
-            heaviest = np.maximum(heaviest, rank.all_s())
-            if heavier.any():
-                visits = m - 2.0 * pp - 1.0 + rank.number
-                trunk = turned + joined_f1 - passed_f1 + joined_f0 - passed_f0 + joined_f1 + last_i1
-                loops = dearest_loops_s(ranks[j:], [other.all_s() for other in classes[j:]], hop, turn, visits)
-                longest = np.where(heavier & (visits >= 0), np.maximum(longest, trunk + loops), longest)
-            passed_f0 = passed_f0 + count * (rank.f0 + rank.i1 + rank.w1 + hop)
-            passed_f1 = passed_f1 + count * (rank.f1 + rank.i0 + rank.w0 + hop)
+        ends = turned + joined_f1 + joined_f0 + joined_f1 + last_i1
+        longest = np.maximum(longest, _looping_s(classes, ranks, hop, turn, m - 2.0 * pp - 1.0, ends))
+    return longest
+
+
+def _looping_s(
+    classes: list[Rank], ranks: FloatArray, hop: FloatArray, turn: FloatArray, visits: FloatArray, ends: FloatArray
+) -> FloatArray:
+    """The longest path that loops as in 1F1B between the turn of micro-batch 0 and the last forward, (n,); or zero.
+
+    ``ends``: all that comes before and after, if the path comes up to rank 0; ``visits`` is then left for loops. A path
+    may loop below the first of some heavier ranks instead, and leave the earlier ones out of its way.
+    """
+    longest = heaviest = np.zeros_like(hop)
+    for j, (rank, count) in enumerate(zip(classes, ranks, strict=True)):
+        heavier = (count > 0) & (rank.all_s() > heaviest)
+        heaviest = np.maximum(heaviest, rank.all_s())
+        if heavier.any():
+            left = visits + rank.number
+            loops = dearest_loops_s(ranks[j:], [other.all_s() for other in classes[j:]], hop, turn, left)
+            longest = np.where(heavier & (left >= 0), np.maximum(longest, ends + loops), longest)
+        ends = ends - count * (rank.all_s() + 2.0 * hop)
     return longest
 
 

@@ -55,6 +55,6 @@ def _time_s(profile: PipelineProfile) -> FloatArray:
     first_half = np.clip(profile.pp / 2.0 - before, 0.0, ranks)
     in_half = first_half.any(axis=1)
     profile.forward_s, profile.backward_s, profile.weight_s = (
-        table[:, in_half] for table in (profile.forward_s, profile.backward_s, profile.weight_s)
+        table.T[in_half].T for table in (profile.forward_s, profile.backward_s, profile.weight_s)
     )
     return dualpipev.dual_pipe_time_s(profile, first_half[in_half], profile.n_micro_batches / 2.0, profile.hop_s)
