@@ -1,4 +1,4 @@
-"""Every schedule's order is PyTorch's: against what torch.distributed.pipelining generates, live and as written down."""
+"""Every schedule's order is PyTorch's: as written down, and as torch.distributed.pipelining generates it here."""
 
 from __future__ import annotations
 
