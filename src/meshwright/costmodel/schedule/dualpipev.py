@@ -109,7 +109,10 @@ def _time_s(profile: PipelineProfile) -> FloatArray:
 def dual_pipe_time_s(
     profile: PipelineProfile, ranks: FloatArray, n_micro_batches: FloatArray, turn_hop_s: FloatArray
 ) -> FloatArray:
-    """Time of one V, (n,): ``ranks`` (C, n) of it in each class, its micro-batches, and the hop where it turns."""
+    """Time of a DualPipe or DualPipeV pipeline, (n,): that of one V.
+
+    ``ranks`` (C, n) of the V in each class, the micro-batches that go through it, and the hop where it turns, (n,).
+    """
     return longest_path_s(profile, ranks, n_micro_batches, _skipped, joined=True, turn=turn_hop_s)
 
 
