@@ -167,7 +167,7 @@ def _layers(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> li
     """The parts of one period of layers. Raises InputError MW-E205 for what is no list of known parts."""
     where = f"{place}: {said.get('layer_types', 'layer_types')}"
     written = given.get("layer_types", ())
-    if not isinstance(written, Sequence) or not all(isinstance(entry, str) for entry in written):
+    if not isinstance(written, tuple | list) or not all(isinstance(entry, str) for entry in written):
         raise InputError("MW-E205", _("must be a list of names."), where=where)
     if not written:
         mixer = "mla" if "mla" in given else "sliding_attention" if "sliding_window" in given else "attention"
