@@ -1,4 +1,4 @@
-"""The catalog: GPUs, adapters, nodes and models by the names people write, each value with its source.
+"""The catalog: GPUs, adapters, nodes, models and prices by the names people write, each value with its source.
 
 >>> from meshwright import catalog
 >>> catalog.gpu("a100 80gb").memory_bytes / 2**30
@@ -12,10 +12,25 @@ from typing import cast
 from meshwright.catalog.cluster import cluster
 from meshwright.catalog.constant_table import constants
 from meshwright.catalog.loader import entry, kinds, names
+from meshwright.catalog.prices import price, prices
+from meshwright.catalog.site_facts import with_site
 from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
 
-__all__ = ["cluster", "constants", "entry", "gpu", "kinds", "model", "names", "nic", "node"]
+__all__ = [
+    "cluster",
+    "constants",
+    "entry",
+    "gpu",
+    "kinds",
+    "model",
+    "names",
+    "nic",
+    "node",
+    "price",
+    "prices",
+    "with_site",
+]
 
 
 def gpu(name: str, *, where: str = "--cluster") -> Gpu:

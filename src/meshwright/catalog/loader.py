@@ -6,7 +6,7 @@ directory overrides an earlier one). Its keys:
 * ``name``, ``aliases``: how people write it; case and which of ``-_ ./`` stands where do not count. ``short_names``:
   aliases that leave something open (``A100`` is 40 or 80 GB), so whoever uses one hears what was taken.
 * ``source``, ``label``: defaults for every value; ``[sources]``: key -> title, date, address.
-* the fields of the noun (``specs.hardware``, ``specs.model``), quantities as text with a unit, or
+* the fields of the noun (``specs.hardware``, ``specs.model``, ``specs.price``), quantities as text with a unit, or
   ``{ value = "80 GiB", source = "key", label = "vendor" }``. Peaks are dense.
 """
 
@@ -31,11 +31,29 @@ from meshwright.i18n import _
 from meshwright.specs.fact import CatalogEntry
 from meshwright.specs.hardware import Gpu, Nic, Node
 from meshwright.specs.model import ModelSpec
+from meshwright.specs.price import Price
+from meshwright.specs.site import Reliability, Site
 
 #: kind (the folder) -> the noun it holds
-NOUNS: dict[str, type[CatalogEntry]] = {"gpu": Gpu, "model": ModelSpec, "nic": Nic, "node": Node}
+NOUNS: dict[str, type[CatalogEntry]] = {
+    "gpu": Gpu,
+    "model": ModelSpec,
+    "nic": Nic,
+    "node": Node,
+    "price": Price,
+    "reliability": Reliability,
+    "site": Site,
+}
 #: What a folder's entries are asked for with, for messages.
-_FLAGS = {"gpu": "--cluster", "model": "MODEL", "nic": "--cluster", "node": "--cluster"}
+_FLAGS = {
+    "gpu": "--cluster",
+    "model": "MODEL",
+    "nic": "--cluster",
+    "node": "--cluster",
+    "price": "--price",
+    "reliability": "NAME",
+    "site": "NAME",
+}
 #: Keys of a file that are not fields of its noun.
 _BESIDE = frozenset({"name", "aliases", "short_names", "usual_for", "source", "label", "sources"})
 _IGNORED = str.maketrans("", "", "-_ ./")
@@ -123,6 +141,9 @@ def unknown(kind: str, name: str, where: str) -> InputError:
         "model": _("'{name}' is not a model of the catalog."),
         "nic": _("'{name}' is not a network adapter of the catalog."),
         "node": _("'{name}' is not a node of the catalog."),
+        "price": _("'{name}' is not a price of the catalog."),
+        "reliability": _("'{name}' is not a record of failures in the catalog."),
+        "site": _("'{name}' is not a site of the catalog."),
     }[kind]
     return InputError("MW-E201", said.format(name=name), where=where, nearest=did_you_mean(name, spellings(kind)))
 

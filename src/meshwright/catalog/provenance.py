@@ -21,6 +21,7 @@ _ENDINGS = (
     ("_hz", "hz"),
     ("_w", "w"),
     ("_usd", "usd"),
+    ("_usd_per_hour", "usd_per_hour"),
     ("_s", "s"),
 )
 

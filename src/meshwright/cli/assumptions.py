@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -25,9 +25,14 @@ def written(value: Any) -> str:
     return str(value)
 
 
-def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
-    """One row an assumption: name, value, why, and the step time under its alternative."""
-    if not assumed:
+def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training: bool = True) -> None:
+    """One row an assumption: name, value, why, and the step time under its alternative.
+
+    Those that move no step but a whole ``training`` follow in one paragraph, if there is one.
+    """
+    steps = {name: item for name, item in assumed.items() if item.total is None}
+    wholes = [item for item in assumed.values() if item.total is not None] if training else []
+    if not steps and not wholes:
         return
     console.print()
     console.print(_("Assumed, because not said"), style="bold")
@@ -35,9 +40,17 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed]) -> None:
     table.add_column(style="cyan", overflow="fold", max_width=NAME_WIDTH + 1)
     table.add_column(ratio=1, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
-    for name, item in assumed.items():
+    for name, item in steps.items():
         table.add_row(_pair(name, written(item.value)), item.why, _moves(item))
-    console.print(table)
+    if steps:
+        console.print(table)
+    if wholes:
+        said = "; ".join(f"{item.name}={written(item.value)} ({', '.join(_reasons(item))})" for item in wholes)
+        console.print(_("About the training: {assumptions}.").format(assumptions=said))
+
+
+def _reasons(item: Assumed) -> list[str]:
+    return list(filter(None, (item.why.split(";")[0], _moves(item))))
 
 
 def _pair(name: str, value: str) -> str:
@@ -45,8 +58,22 @@ def _pair(name: str, value: str) -> str:
 
 
 def _moves(item: Assumed) -> str:
-    if item.alternative is None or item.step_time_ratio is None:
+    if item.alternative is None:
+        return ""
+    if item.total is not None and item.total_ratio is not None:
+        return _("{value}: {total} {change}").format(
+            value=written(item.alternative.value), total=_TOTALS[item.total](), change=numbers.change(item.total_ratio)
+        )
+    if item.step_time_ratio is None:
         return ""
     return _("{value}: {change}").format(
         value=written(item.alternative.value), change=numbers.change(item.step_time_ratio)
     )
+
+
+#: What moves where the step does not.
+_TOTALS: Mapping[str, Callable[[], str]] = {
+    "cost_usd": lambda: _("cost"),
+    "energy_j": lambda: _("energy"),
+    "time_to_train_with_failures_s": lambda: _("time"),
+}

@@ -84,3 +84,29 @@ def count(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.4g}{suffix}"
     return f"{value:,.0f}"
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+    """``value`` with the largest of the units it reaches, else the last."""
+    factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
+    return f"{digits(value / factor)} {unit}"
+
+
+def usd(value: float) -> str:
+    """An amount of money: 1.61M USD, 480 USD."""
+    return _scaled(value, ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))).replace(" ", "") + " USD"
+
+
+def energy(value_j: float) -> str:
+    """Energy as it is billed: MWh, kWh."""
+    return _scaled(value_j / 3.6e6, ((1e6, "GWh"), (1e3, "MWh"), (1.0, "kWh")))
+
+
+def power(value_w: float) -> str:
+    """Power of a site: MW, kW."""
+    return _scaled(value_w, ((1e6, "MW"), (1e3, "kW"), (1.0, "W")))
+
+
+def size(value_bytes: float) -> str:
+    """Bytes as storage is sold: TB, GB."""
+    return _scaled(value_bytes, ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,22 +14,24 @@ from rich.table import Table
 from meshwright.cli import numbers
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.bars import print_breakdown, print_memory
-from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
+from meshwright.cli.flags import JobFlags, ReportFlags, option, whole_number
 from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.cli.verdict import name_of, sentence, tight_faster, training
+from meshwright.cli.verdict import buys, condition, name_of, needed, sentence, tight_faster, training
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
-from meshwright.specs.plan import Plan, Runner
+from meshwright.specs.plan import Placement, Plan, Runner
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
-from meshwright.verbs.document import render
+from meshwright.verbs.document import check_writable, render
 from meshwright.verbs.plan import plan as search
 
 #: Terms named for a runner-up; the rest of its loss is in the JSON.
 TERMS_SHOWN = 3
+#: Ranks whose place the page shows.
+RANKS_SHOWN = 32
 TELLING_SHARE = 0.1
 
 
@@ -40,14 +42,37 @@ def plan(
     job: JobFlags = JobFlags(),  # noqa: B008 - frozen, so one for all calls is safe
     fix: Annotated[str | None, option(_("Pin columns of the layout, such as tp=4,recompute=full."), "LAYOUT")] = None,
     max_memory: Annotated[str | None, option(_("Memory a GPU may fill, such as '70 GiB'."), "SIZE")] = None,
+    objective: Annotated[str | None, option(_("What is best: time (as now), memory, cost or energy."), "NAME")] = None,
+    deadline: Annotated[str | None, option(_("The training must end in this time, such as '30 days'."), "TIME")] = None,
+    budget: Annotated[str | None, option(_("The training must cost no more, such as '2 MUSD'."), "MONEY")] = None,
+    price: Annotated[
+        str | None, option(_("Price of a GPU: '2.5 USD/GPUh', spot, or a provider (the newest on-demand)."), "TEXT")
+    ] = None,
+    placement: Annotated[bool, option(_("Show node, GPU and adapter of every rank."))] = False,
     top: Annotated[int, option(_("Layouts to show (5)."), "N", converter=whole_number)] = 5,
     timeline: Annotated[
         Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
     ] = None,
-    output: FileFlags = FileFlags(),  # noqa: B008
+    output: ReportFlags = ReportFlags(),  # noqa: B008
 ) -> int:
-    """Search, print, and return the exit status: 0 found, 1 nothing fits, 130 interrupted with the best so far."""
-    request = PlanRequest(model=model, **job.fields(), fix=fix, max_memory=max_memory, top=top, out=output.out)
+    """Search, print, and return the exit status.
+
+    0: found, 1: nothing fits or a deadline or budget is missed, 130: interrupted with the best so far.
+    """
+    request = PlanRequest(
+        model=model,
+        **job.fields(),
+        fix=fix,
+        max_memory=max_memory,
+        objective=objective,
+        deadline=deadline,
+        budget=budget,
+        price=price,
+        placement=placement,
+        top=top,
+        out=output.out,
+    )
+    check_writable(output.report)
     with Interrupts() as interrupts:
         with SearchProgress() as progress:
 
@@ -56,16 +81,19 @@ def plan(
                 interrupts.check()
 
             found = search(request, on_progress=seen, timeline=timeline)
+        # An interrupted search without any layout leaves the files that were there.
+        answered = bool(found.layouts) or not found.interrupted
+        if answered:
+            output.write_report(found)
         if output.json:
             print_text(render("plan", found))
         else:
             print_plan(plain_console(wide=output.wide), found, wide=output.wide)
-        # An interrupted search without any layout leaves the files that were there.
-        if found.layouts or not found.interrupted:
-            note_written(output.out, timeline if found.layouts else None)
+        if answered:
+            note_written(output.out, timeline if found.layouts else None, output.report)
     if found.interrupted or interrupts.pressed:
         return EXIT_INTERRUPTED
-    return EXIT_OK if found.feasible else EXIT_CONDITION
+    return EXIT_OK if found.feasible and all(each.met for each in found.conditions) else EXIT_CONDITION
 
 
 def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
@@ -80,10 +108,22 @@ def print_plan(console: Console, found: Plan, *, wide: bool = False) -> None:
         print_nothing(console, found)
         return
     print_answer(console, found, wide=wide)
-    print_runners_up(console, found.runners_up, found.layouts[found.chosen].step_time_s)
-    print_assumed(console, found.assumed)
+    if found.objective in ("time", "cost"):
+        print_runners_up(console, found.runners_up, found.layouts[found.chosen].step_time_s)
+    print_needs(console, found)
+    print_placement(console, found.placement)
+    print_assumed(console, found.assumed, training=found.time_to_train_s is not None)
     print_rejected(console, found.rejected)
     print_next(console, found.next_command)
+
+
+#: objective -> the line above the candidates
+_BEST: Mapping[str, Callable[[], str]] = {
+    "time": lambda: _("The fastest of {searched:,} layouts scored in {elapsed} s"),
+    "cost": lambda: _("The cheapest, which is the fastest, of {searched:,} layouts scored in {elapsed} s"),
+    "memory": lambda: _("The smallest of {searched:,} layouts scored in {elapsed} s"),
+    "energy": lambda: _("The most frugal of {searched:,} layouts scored in {elapsed} s"),
+}
 
 
 def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
@@ -91,12 +131,12 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     best = found.layouts[found.chosen]
     console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
     if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
-        console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s))
+        console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s, found))
+    for asked in found.conditions:
+        console.print(condition(asked), style="" if asked.met else "bold yellow")
     console.print()
     console.print(
-        _("The fastest of {searched:,} layouts scored in {elapsed} s").format(
-            searched=found.searched, elapsed=numbers.digits(found.elapsed_s, 2)
-        ),
+        _BEST[found.objective]().format(searched=found.searched, elapsed=numbers.digits(found.elapsed_s, 2)),
         style="bold",
     )
     print_layouts(console, found.layouts, found.chosen, wide=wide)
@@ -119,9 +159,32 @@ def print_nothing(console: Console, found: Plan) -> None:
     if found.nearest:
         console.print(_("{sentence}.").format(sentence=found.nearest["what"]))
     print_remedies(console, found.remedies)
-    print_assumed(console, found.assumed)
+    print_assumed(console, found.assumed, training=False)
     print_rejected(console, found.rejected)
     print_next(console, found.next_command)
+
+
+def print_needs(console: Console, found: Plan) -> None:
+    """What the rest of the site must deliver, and what more adapters buy."""
+    console.print()
+    console.print(_("What the rest must deliver"), style="bold")
+    console.print(" ".join((needed(found.needs, found), *(buys(bought) for bought in found.buys))))
+
+
+def print_placement(console: Console, placed: Placement | None) -> None:
+    """Where ranks sit: all of a few, of more the first; the JSON holds every one."""
+    if placed is None:
+        return
+    console.print()
+    console.print(_("Where the ranks sit"), style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in placed.columns:
+        table.add_column(name, justify="right")
+    for row in placed.rows[:RANKS_SHOWN]:
+        table.add_row(*map(str, row))
+    console.print(table)
+    if len(placed.rows) > RANKS_SHOWN:
+        console.print(_("... and {count:,} more in --json.").format(count=len(placed.rows) - RANKS_SHOWN), style="dim")
 
 
 def print_remedies(console: Console, remedies: tuple[Mapping[str, Any], ...]) -> None:
@@ -132,14 +195,19 @@ def print_remedies(console: Console, remedies: tuple[Mapping[str, Any], ...]) ->
     console.print(_("What would make it fit (each was evaluated)"), style="bold")
     for remedy in remedies:
         changes = ", ".join(f"{change['path']}={written(change['value'])}" for change in remedy["changes"])
-        console.print(
-            _("- {changes}: {step} a step, {peak} GiB, fits: {fits}").format(
-                changes=changes,
-                step=numbers.step(remedy["step_time_s"]),
-                peak=numbers.gib(remedy["peak_reserved_bytes"]),
-                fits=label(FITS, remedy["fits"]),
-            )
+        said = _("- {changes}: {step} a step, {peak} GiB, fits: {fits}").format(
+            changes=changes,
+            step=numbers.step(remedy["step_time_s"]),
+            peak=numbers.gib(remedy["peak_reserved_bytes"]),
+            fits=label(FITS, remedy["fits"]),
         )
+        if remedy.get("usd_per_hour") is not None:
+            said += _("; {n_gpus:,} GPUs for {rate} an hour").format(
+                n_gpus=remedy["n_gpus"], rate=numbers.usd(remedy["usd_per_hour"])
+            )
+        if remedy.get("cost_usd") is not None:
+            said += _(", {cost} in all").format(cost=numbers.usd(remedy["cost_usd"]))
+        console.print(said)
 
 
 def print_runners_up(console: Console, runners: tuple[Runner, ...], step_time_s: float) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from meshwright.cli import numbers
 from meshwright.i18n import _
 from meshwright.specs.estimate import Estimate
+from meshwright.specs.plan import Bought, Condition, Totals
 from meshwright.verbs.command import layout_text
 
 
@@ -59,16 +61,77 @@ def sentence(model: str, cluster: str, estimate: Estimate) -> str:
     )
 
 
-def training(tokens: float, time_s: float, interval_s: tuple[float, float] | None) -> str:
-    """How long the whole training takes."""
+def training(tokens: float, time_s: float, interval_s: tuple[float, float] | None, whole: Totals) -> str:
+    """How long the whole training takes without and with failures, what it costs and draws."""
     if interval_s is None:
-        return _("{tokens} tokens take {time}, failures not counted.").format(
+        said = _("{tokens} tokens take {time} without failures").format(
             tokens=numbers.count(tokens), time=numbers.long_time(time_s)
         )
-    return _("{tokens} tokens take {time} (80%: {interval}), failures not counted.").format(
-        tokens=numbers.count(tokens),
-        time=numbers.long_time(time_s),
-        interval=numbers.long_time(*interval_s),
+    else:
+        said = _("{tokens} tokens take {time} without failures (80%: {interval})").format(
+            tokens=numbers.count(tokens),
+            time=numbers.long_time(time_s),
+            interval=numbers.long_time(*interval_s),
+        )
+    failing = whole.time_to_train_with_failures_s
+    if failing is None or whole.energy_j is None or whole.mean_power_w is None:
+        return _("{sentence}.").format(sentence=said)
+    said = _("{sentence}, {p50} with them (90%: at most {p90}).").format(
+        sentence=said, p50=numbers.long_time(failing["p50"]), p90=numbers.long_time(failing["p90"])
+    )
+    drawn = _("It draws {energy}, {power} on average.").format(
+        energy=numbers.energy(whole.energy_j), power=numbers.power(whole.mean_power_w)
+    )
+    return " ".join(filter(None, (said, _cost(whole), drawn)))
+
+
+def _cost(whole: Totals) -> str:
+    if whole.cost_usd is None or whole.price is None:
+        return ""
+    paid = ", ".join(str(whole.price[name]) for name in ("provider", "tier", "date") if whole.price[name])
+    return _("It costs {cost} at {rate} USD a GPU-hour ({paid}).").format(
+        cost=numbers.usd(whole.cost_usd), rate=numbers.digits(whole.price["usd_per_gpu_hour"]), paid=paid
+    )
+
+
+def condition(asked: Condition) -> str:
+    """Whether a limit is kept, by how much, and which larger cluster would keep it."""
+    if asked.name == "deadline":
+        limit, value = numbers.long_time(asked.limit), numbers.long_time(asked.value)
+    else:
+        limit, value = numbers.usd(asked.limit), numbers.usd(asked.value)
+    name = {"deadline": _("deadline"), "budget": _("budget")}[asked.name]
+    if asked.met:
+        return _("The {name} of {limit} is kept: {value}.").format(name=name, limit=limit, value=value)
+    said = _("The {name} of {limit} is missed: the nearest is {value} ({change}).").format(
+        name=name, limit=limit, value=value, change=numbers.change(asked.value / asked.limit)
+    )
+    if asked.remedy is None:
+        return said
+    return said + " " + _("{path}={setting} keeps it.").format(path=asked.remedy.path, setting=asked.remedy.value)
+
+
+def needed(needs: Mapping[str, float | None], whole: Totals) -> str:
+    """What storage, loader, hosts and building must deliver."""
+    every_s = (whole.failures or {}).get("checkpoint_interval_s")
+    said = _(
+        "Checkpoints of {size} at {rate}/s, best every {every}; {tokens} tokens/s from the loader; {host} of memory a "
+        "host; {power} at peak."
+    )
+    return said.format(
+        size=numbers.size(needs["checkpoint_bytes"] or 0.0),
+        rate=numbers.size(needs["checkpoint_bytes_per_s"] or 0.0),
+        every=numbers.long_time(every_s) if every_s is not None else "-",
+        tokens=numbers.count(needs["loader_tokens_per_s"] or 0.0),
+        host=numbers.size(needs["host_bytes"] or 0.0),
+        power=numbers.power(needs["power_w"] or 0.0),
+    )
+
+
+def buys(bought: Bought) -> str:
+    """What twice the adapters of a node buy."""
+    return _("Twice the adapters ({count} a node): {change} a step.").format(
+        count=bought.change.value, change=numbers.change(bought.step_time_ratio)
     )
 
 

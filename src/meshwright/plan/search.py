@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel import score
+from meshwright.costmodel import evaluate, score
+from meshwright.costmodel.energy import mean_power_w
 from meshwright.costmodel.memory import capacity_bytes, roomy_bytes
+from meshwright.costmodel.step import Scores
 from meshwright.plan.pareto import Best, Candidates, Front
-from meshwright.plan.space import RECOMPUTE_CHOICES, Space, space
+from meshwright.plan.space import Choices, Space, space
 from meshwright.specs.constants import Constants
+from meshwright.specs.estimate import BREAKDOWN_TERMS
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.report import Progress
 
+FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -39,7 +43,8 @@ class Found:
 
     Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``,
     which also counts the cells that the space does not multiply out.
-    ``tight_row`` is the fastest row that fits only tightly, where it is faster than the best one (None: it is not).
+    ``tight_row`` is the fastest row that fits only tightly, where it is faster than the best one (None: it is not, or
+    something else than time was asked for). ``pareto`` is the front of time and memory; cost follows time.
     ``nearest_row`` is the legal row with the lowest peak memory (None: no legal row), ``nearest_peak_bytes`` its peak.
     """
 
@@ -65,6 +70,7 @@ class _Search:
     constants: Constants
     budget_bytes: float
     roomy_bytes: float
+    max_step_time_s: float
     best: Best
     tight: Best
     front: Front = field(default_factory=Front)
@@ -95,20 +101,48 @@ class _Search:
             self.nearest_row, self.nearest_peak_bytes = int(rows[nearest]), float(peak[nearest])
         if room.any():
             roomy = scores.peak_reserved_bytes <= self.roomy_bytes
-            self.best.offer(rows, layouts, scores, roomy)
             close = room & ~roomy
-            if len(self.best.found):
-                # Once something has room to spare, a tight layout is worth telling only where it is faster.
-                close &= scores.step_time_s < self.best.found.step_time_s[0]
-            self.tight.offer(rows, layouts, scores, close)
+            energy_j = None
+            if self.best.objective in ("time", "cost"):
+                if len(self.best.found):
+                    # Once something has room to spare, a tight layout is worth telling only where it is faster.
+                    close &= scores.step_time_s < self.best.found.step_time_s[0]
+            else:
+                soon = scores.step_time_s <= self.max_step_time_s
+                roomy, close = roomy & soon, close & soon
+                if self.best.objective == "energy":
+                    energy_j = self._step_energy_j(layouts, scores, roomy | close)
+            self.best.offer(rows, layouts, scores, roomy, energy_j)
+            self.tight.offer(rows, layouts, scores, close, energy_j)
             self.front.offer(rows, layouts, scores, room)
             if self.first_incumbent_s is None:
                 self.first_incumbent_s = time.perf_counter() - self.started_s
         return room
 
+    def _step_energy_j(self, layouts: LayoutBatch, scores: Scores, wanted: BoolArray) -> FloatArray:
+        """Energy of a step, (n,); infinite for rows not ``wanted`` and those too slow to be the most frugal."""
+        energy = np.full(len(layouts), np.inf)
+        found = self.best.found
+        if len(found) >= self.best.size:
+            # No layout draws less than idle GPUs do.
+            idle_w = float(self._power_w({}, np.ones(1))[0])
+            wanted = wanted & (scores.step_time_s * idle_w <= found.step_energy_j[-1])
+        rows = np.flatnonzero(wanted)
+        if len(rows):
+            estimates = evaluate(self.job, self.cluster, layouts.take(rows), self.constants)
+            energy[rows] = estimates.step_time_s * self._power_w(estimates.breakdown_s, estimates.step_time_s)
+        return energy
+
+    def _power_w(self, breakdown_s: Mapping[str, FloatArray], step_time_s: FloatArray) -> FloatArray:
+        # The building multiplies every layout's power alike.
+        terms = dict.fromkeys(BREAKDOWN_TERMS, np.zeros(len(step_time_s))) | dict(breakdown_s)
+        return mean_power_w(terms, step_time_s, self.cluster, self.cluster.site.pue or 1.0, self.constants)
+
     def tight_faster(self) -> int | None:
         """The fastest tight row if it beats the best roomy one; None where it does not or none is roomy."""
         best, tight = self.best.found, self.tight.found
+        if self.best.objective not in ("time", "cost"):
+            return None
         faster = len(best) and len(tight) and tight.step_time_s[0] < best.step_time_s[0]
         return int(tight.row[0]) if faster else None
 
@@ -133,22 +167,35 @@ def search(
     *,
     fix: Mapping[str, Any] | None = None,
     max_memory_bytes: float | None = None,
+    objective: str = "time",
+    max_step_time_s: float = float("inf"),
     top: int = 5,
-    recompute_modules: Sequence[str] = RECOMPUTE_CHOICES,
+    choices: Choices | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Found:
-    """Score every legal layout that fits and keep the ``top`` fastest and the front of time against memory.
+    """Score every legal layout that fits; keep the ``top`` best by ``objective`` and the front of time against memory.
 
-    ``max_memory_bytes`` lowers what a GPU may fill (never raises it). A KeyboardInterrupt ends the search with what
-    it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
+    ``max_memory_bytes`` lowers what a GPU may fill (never raises it). With an objective of memory or energy only
+    layouts within ``max_step_time_s`` are the best; where none is, the fastest is. A KeyboardInterrupt ends the search
+    with what it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
     """
-    whole = space(job, cluster, fix, recompute_modules)
+    whole = space(job, cluster, fix, choices)
     kept = max(top, 1) * _KEPT_PER_SHOWN
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.
     roomy = min(budget, roomy_bytes(cluster, constants))
-    state = _Search(job, cluster, constants, budget, roomy, Best(kept), Best(kept), rejected=dict(whole.rejected))
+    state = _Search(
+        job,
+        cluster,
+        constants,
+        budget,
+        roomy,
+        max_step_time_s,
+        Best(kept, objective),
+        Best(kept, objective),
+        rejected=dict(whole.rejected),
+    )
     interrupted = False
     try:
         promising = whole.promising(FIRST_ROWS)
@@ -164,6 +211,8 @@ def search(
         interrupted = True
     # A layout that may run out of memory is an answer only where none has room to spare.
     best = (state.best if len(state.best.found) else state.tight).shown(max(top, 1))
+    if not len(best):
+        best = state.front.found.take(slice(0, 1))
     return Found(
         whole,
         best,

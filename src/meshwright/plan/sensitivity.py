@@ -12,7 +12,11 @@ from meshwright.plan.change import Case, apply
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import BREAKDOWN_TERMS, Estimate
 from meshwright.specs.layout import LayoutBatch
-from meshwright.specs.plan import Assumed, Runner
+from meshwright.specs.limits import NICS_PER_NODE
+from meshwright.specs.plan import Assumed, Bought, Change, Runner
+
+#: Paths that move no step: what they move is the whole training.
+_AROUND = ("cluster.site.", "price")
 
 
 def step_time_s(case: Case, constants: Constants) -> float | None:
@@ -39,7 +43,7 @@ def sensitivities(assumed: Mapping[str, Assumed], case: Case, constants: Constan
 
 
 def _ratio(assumption: Assumed, case: Case, constants: Constants, base_s: float) -> float | None:
-    if assumption.alternative is None:
+    if assumption.alternative is None or assumption.alternative.path.startswith(_AROUND):
         return None
     try:
         changed = step_time_s(apply(assumption.alternative, case), constants)
@@ -47,6 +51,16 @@ def _ratio(assumption: Assumed, case: Case, constants: Constants, base_s: float)
         # The alternative itself cannot be built here (a sequence longer than the model's positions): no movement known.
         return None
     return None if changed is None or not np.isfinite(changed) else changed / base_s
+
+
+def bought(case: Case, constants: Constants) -> tuple[Bought, ...]:
+    """What twice the adapters of a node buy; nothing to buy on one node."""
+    if case.cluster.n_nodes == 1 or 2 * case.cluster.nics_per_node > NICS_PER_NODE:
+        return ()
+    base = step_time_s(case, constants)
+    change = Change(path="cluster.nics_per_node", value=2 * case.cluster.nics_per_node)
+    changed = step_time_s(apply(change, case), constants)
+    return () if not base or changed is None else (Bought(change=change, step_time_ratio=changed / base),)
 
 
 def runners_up(layouts: tuple[Estimate, ...], chosen: int) -> tuple[Runner, ...]:

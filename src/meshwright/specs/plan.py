@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from meshwright.i18n import _
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Noun
+from meshwright.specs.notebook import estimates_html, title_of
 
 
 class Change(Noun):
@@ -19,7 +21,8 @@ class Change(Noun):
 class Assumed(Noun):
     """A default nobody asked for: its value, why it was taken, and how the answer moves with the alternative.
 
-    ``step_time_ratio`` is the step time of the chosen layout under ``alternative`` over that under ``value``.
+    ``step_time_ratio`` is the step time of the chosen layout under ``alternative`` over that under ``value``. What
+    moves no step moves a total: ``total_ratio`` is that of the number ``total`` (``cost_usd``).
     """
 
     name: str
@@ -27,6 +30,8 @@ class Assumed(Noun):
     why: str
     alternative: Change | None = None
     step_time_ratio: float | None = None
+    total: str | None = None
+    total_ratio: float | None = None
 
 
 class Runner(Noun):
@@ -37,8 +42,52 @@ class Runner(Noun):
     terms_s: Mapping[str, float]
 
 
-class Plan(Noun):
-    """What ``mw plan`` found; ``layouts`` best first. Times in seconds, all predicted.
+class Totals(Noun):
+    """What a whole training takes with one layout; None where no tokens were given or no price is known.
+
+    ``time_to_train_with_failures_s`` holds p50 and p90, ``cost_usd`` and ``energy_j`` go with p50. ``step_energy_j``
+    and ``mean_power_w`` are of the whole site, building included. ``failures``: mean time between them, their number,
+    checkpoint interval and write, restart, and the share of the time in which training gets on.
+    """
+
+    time_to_train_with_failures_s: Mapping[str, float] | None = None
+    cost_usd: float | None = None
+    energy_j: float | None = None
+    step_energy_j: float | None = None
+    mean_power_w: float | None = None
+    price: Mapping[str, Any] | None = None
+    failures: Mapping[str, float | None] | None = None
+
+
+class Bought(Noun):
+    """What a change of the cluster buys: step time of the chosen layout under it over that without it."""
+
+    change: Change
+    step_time_ratio: float
+
+
+class Condition(Noun):
+    """A limit that was asked for (``deadline`` in s, ``budget`` in USD) and what the chosen layout reaches.
+
+    ``remedy`` is the smallest larger cluster that keeps it, where one was found.
+    """
+
+    name: str
+    limit: float
+    value: float
+    met: bool
+    remedy: Change | None = None
+
+
+class Placement(Noun):
+    """Ranks as a table of whole numbers: ``columns`` name the entries of each of ``rows``, one a rank."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+
+
+class Plan(Totals):
+    """What ``mw plan`` found; ``layouts`` best first by ``objective``. Times in seconds, all predicted.
 
     ``nearest`` is set where nothing fits: the legal layout with the lowest peak and by how many bytes it misses.
     ``tight_faster`` is the fastest layout that fits only tightly, where it is faster than the chosen one.
@@ -59,9 +108,20 @@ class Plan(Noun):
     time_to_train_interval_s: tuple[float, float] | None
     needs: Mapping[str, float | None]
     remedies: tuple[Mapping[str, Any], ...]
+    objective: str = "time"
+    conditions: tuple[Condition, ...] = ()
+    buys: tuple[Bought, ...] = ()
+    placement: Placement | None = None
     nearest: Mapping[str, Any] | None = None
     tight_faster: Estimate | None = None
     next_command: str
     elapsed_s: float
     first_incumbent_s: float | None
     interrupted: bool
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the layouts found, or by how much the nearest misses."""
+        title = title_of(self.model, self.cluster)
+        if not self.layouts and self.nearest:
+            title = _("{title}: nothing fits; {nearest}.").format(title=title, nearest=self.nearest["what"])
+        return estimates_html(title, self.layouts, self.chosen)

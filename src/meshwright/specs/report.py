@@ -10,7 +10,8 @@ from pydantic import Field
 
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Label, Noun
-from meshwright.specs.plan import Assumed
+from meshwright.specs.notebook import estimates_html, title_of
+from meshwright.specs.plan import Assumed, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Progress:
     remaining_s: float | None
 
 
-class EstimateReport(Noun):
+class EstimateReport(Totals):
     """What ``mw estimate`` says of one layout. In JSON the fields of ``estimate`` stand at the top level.
 
     ``time_to_train_s`` is failure-free and None where no ``tokens`` were given.
@@ -39,6 +40,10 @@ class EstimateReport(Noun):
     assumed: Mapping[str, Assumed]
     remedies: tuple[Mapping[str, Any], ...]
     next_command: str
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return estimates_html(title_of(self.model, self.cluster), [self.estimate])
 
 
 class CatalogRow(Noun):

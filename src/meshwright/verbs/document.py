@@ -24,10 +24,6 @@ from meshwright.specs.plan import Assumed, Plan
 from meshwright.specs.report import EstimateReport
 
 VERSION = 1
-#: Promised names that this version does not compute; they are null instead of absent.
-_NOT_YET: Mapping[str, Mapping[str, None]] = {
-    verb: {"time_to_train_with_failures_s": None, "cost_usd": None, "energy_j": None} for verb in ("plan", "estimate")
-}
 
 
 def schema(verb: str) -> str:
@@ -46,7 +42,10 @@ def document(verb: str, result: BaseModel) -> dict[str, Any]:
         fields = fields.pop("estimate") | fields
     if isinstance(result, Plan) and not result.layouts:
         fields["chosen"] = None
-    return {"schema": schema(verb), **fields, **_NOT_YET.get(verb, {})}
+    if isinstance(result, Plan) and result.placement is None:
+        # A row a rank: there only where it was asked for.
+        del fields["placement"]
+    return {"schema": schema(verb), **fields}
 
 
 def render(verb: str, result: BaseModel) -> str:
@@ -176,7 +175,7 @@ def pick_from(plan: Mapping[str, Any], path: Path, number: int = 1) -> Picked:
             nearest=_("The plan holds 1 to {last}.").format(last=len(layouts)),
         )
     try:
-        job, cluster = _reread(plan["model"], plan["cluster"], plan["job"])
+        job, cluster = reread(plan["model"], plan["cluster"], plan["job"])
         assumed = {name: Assumed.model_validate(said) for name, said in plan["assumed"].items()}
         chosen = layouts[number - 1]
         if chosen is plan:
@@ -187,7 +186,8 @@ def pick_from(plan: Mapping[str, Any], path: Path, number: int = 1) -> Picked:
         raise _not_a_plan(path, reason) from None
 
 
-def _reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
+def reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
+    """Job and cluster out of what ``describe`` made of them. Raises what pydantic raises, and KeyError, TypeError."""
     spec = ModelSpec.model_validate({name: model[name] for name in ModelSpec.model_fields if name in model})
     place = Cluster.model_validate({name: cluster[name] for name in Cluster.model_fields if name in cluster})
     fields = {name: job[name] for name in TrainingJob.model_fields if name in job}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -25,6 +26,7 @@ from meshwright.verbs.document import check_writable, describe, pick, render, wr
 from meshwright.verbs.plan import training_time_s
 from meshwright.verbs.resolve import (
     Resolved,
+    check_runnable,
     constants,
     layout_values,
     nearest_batch,
@@ -33,6 +35,7 @@ from meshwright.verbs.resolve import (
     still_assumed,
 )
 from meshwright.verbs.timelines import write_timeline
+from meshwright.verbs.totals import moved_totals, price_of, totals
 
 #: Paths whose change leaves another number of replicas.
 _MOVES_DP = {"layout.tp", "layout.pp", "cluster.n_nodes", "cluster.gpus_per_node"}
@@ -51,6 +54,11 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     check_writable(request.out)
     check_writable(timeline)
     resolved, layout = _from_plan(request) if request.plan is not None else _from_text(request)
+    cluster, assumed_site = catalog.with_site(resolved.cluster)
+    price, assumed_price = price_of(None, cluster)
+    priced = {"price": assumed_price} if assumed_price is not None else {}
+    site = {each.name: each for each in assumed_site} | priced
+    resolved = replace(resolved, cluster=cluster, assumed=resolved.assumed | site)
     require_legal(resolved.job, resolved.cluster, layout)
     case = Case(resolved.job, resolved.cluster, layout)
     batch = evaluate(case.job, case.cluster, LayoutBatch.of([layout]), resolved.constants)
@@ -58,14 +66,16 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     remedies: tuple[Remedy, ...] = ()
     if result.memory.fits != "yes":
         remedies = layout_remedies(case, resolved.constants)
-    model, cluster, job = describe(case.job, case.cluster)
+    model, place, job = describe(case.job, case.cluster)
+    assumed = sensitivities(resolved.assumed, case, resolved.constants)
     report = EstimateReport(
+        **totals(case.job, case.cluster, result, resolved.constants, price),
         model=model,
-        cluster=cluster,
+        cluster=place,
         job=job,
         estimate=result,
         time_to_train_s=training_time_s(case.job, result)[0],
-        assumed=sensitivities(resolved.assumed, case, resolved.constants),
+        assumed=moved_totals(assumed, case, result, resolved.constants),
         remedies=tuple(remedy.document(result.step_time_s) for remedy in remedies),
         next_command=_next_command(request, remedies),
     )
@@ -96,6 +106,7 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
         change = settable(text)
         case, assumed = apply(change, case), still_assumed(assumed, change)
         changed.add(change.path)
+    check_runnable(case.job, case.cluster.gpu)
     if changed & _MOVES_DP and "layout.dp" not in changed:
         case = replace(case, layout=_with_dp(case.layout, case.cluster))
     return Resolved(case.job, case.cluster, constants(), assumed), case.layout

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
-from meshwright.costmodel.memory import ADAM_STATE_BYTES
-from meshwright.costmodel.parameters import parameter_count
-from meshwright.errors import InputError
+from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
-from meshwright.plan.change import Case
-from meshwright.plan.remedies import space_remedies
+from meshwright.plan.change import Case, apply_all
+from meshwright.plan.pareto import OBJECTIVES
+from meshwright.plan.placement import placement
+from meshwright.plan.remedies import Remedy, larger_clusters, plain_best, space_remedies
 from meshwright.plan.search import Found, budget_bytes, search
-from meshwright.plan.sensitivity import runners_up, sensitivities
+from meshwright.plan.sensitivity import bought, runners_up, sensitivities
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.plan import Plan
+from meshwright.specs.layout import Layout
+from meshwright.specs.plan import Change, Condition, Plan
+from meshwright.specs.price import Price
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
 from meshwright.units import format_bytes, parse_quantity
-from meshwright.verbs.command import change_texts, command, layout_text
+from meshwright.verbs.command import change_texts, command, layout_text, written
 from meshwright.verbs.document import check_writable, describe, render, write_whole
 from meshwright.verbs.resolve import Resolved, at_least_one, layout_values, nearest_batch, resolve
 from meshwright.verbs.timelines import write_timeline
+from meshwright.verbs.totals import longest_step_s, moved_totals, needs, price_of, totals
 
-#: A checkpoint each half hour that stops training for at most a twentieth of the time (see the glossary).
-_CHECKPOINT_EVERY_S = 1800.0
-_CHECKPOINT_STALL_RATIO = 0.05
+#: A limit that was worked back into a step time is kept but for rounding.
+_ROUNDING = 1.0 + 1e-6
+#: Larger clusters that are tried where a deadline is missed.
+_LARGER_TRIED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is wanted beside a layout that fits: the limits in SI units, None where there is none."""
+
+    fix: dict[str, Any]
+    max_memory_bytes: float | None
+    objective: str
+    deadline_s: float | None
+    budget_usd: float | None
+    price: Price | None
 
 
 def plan(
@@ -46,19 +64,24 @@ def plan(
     check_writable(request.out)
     check_writable(timeline)
     resolved = resolve(request)
-    fix = layout_values(request.fix, where="--fix") if request.fix else {}
-    _require_batch_divides(resolved, fix)
-    limit = None if request.max_memory is None else _max_memory(request.max_memory)
+    cluster, assumed_site = catalog.with_site(resolved.cluster)
+    price, assumed_price = price_of(request.price, cluster)
+    site = {each.name: each for each in (*assumed_site, *((assumed_price,) if assumed_price else ()))}
+    resolved = replace(resolved, cluster=cluster, assumed={**resolved.assumed, **site})
+    wish = _wish(request, resolved, price)
+    _require_batch_divides(resolved, wish.fix)
     found = search(
         resolved.job,
         resolved.cluster,
         resolved.constants,
-        fix=fix,
-        max_memory_bytes=limit,
+        fix=wish.fix,
+        max_memory_bytes=wish.max_memory_bytes,
+        objective=wish.objective,
+        max_step_time_s=_longest_step_s(wish, resolved),
         top=top,
         on_progress=on_progress,
     )
-    answer = _plan(request, resolved, found, fix, limit)
+    answer = _plan(request, resolved, found, wish)
     # An interrupted search that scored nothing says nothing: an older plan in that file is worth more.
     if request.out is not None and (answer.layouts or not answer.interrupted):
         write_whole(request.out, render("plan", answer))
@@ -68,10 +91,57 @@ def plan(
     return answer
 
 
-def _max_memory(text: str) -> float:
-    limit = parse_quantity(text, "bytes", where="--max-memory")
-    at_least_one(int(limit), "--max-memory")
+def _wish(request: PlanRequest, resolved: Resolved, price: Price | None) -> _Wish:
+    """The limits of a request. Raises InputError MW-E440 (no tokens), MW-E441 (no price), MW-E404 (objective)."""
+    objective = (request.objective or "time").strip().casefold()
+    if objective not in OBJECTIVES:
+        raise InputError(
+            "MW-E404",
+            _("{name} '{value}' is not modelled.").format(name="objective", value=request.objective),
+            where="--objective",
+            nearest=did_you_mean(objective, OBJECTIVES),
+        )
+    deadline_s = None if request.deadline is None else _positive(request.deadline, "s", "--deadline")
+    budget_usd = None if request.budget is None else _positive(request.budget, "usd", "--budget")
+    for flag, limit in (("--deadline", deadline_s), ("--budget", budget_usd)):
+        if limit is not None and resolved.job.tokens is None:
+            raise InputError(
+                "MW-E440",
+                _("it is about a whole training, and no tokens were given."),
+                where=flag,
+                nearest=_("Add --tokens, such as 1.4T."),
+            )
+    if budget_usd is not None and price is None:
+        raise InputError(
+            "MW-E441",
+            _("the catalog has no price of {gpu}.").format(gpu=resolved.cluster.gpu.name),
+            where="--budget",
+            nearest=_("Say it: --price '2.5 USD/GPUh'."),
+        )
+    return _Wish(
+        layout_values(request.fix, where="--fix") if request.fix else {},
+        None if request.max_memory is None else _positive(request.max_memory, "bytes", "--max-memory"),
+        objective,
+        deadline_s,
+        budget_usd,
+        price,
+    )
+
+
+def _positive(text: str, dimension: str, where: str) -> float:
+    limit = parse_quantity(text, dimension, where=where)
+    at_least_one(int(limit), where)
     return limit
+
+
+def _longest_step_s(wish: _Wish, resolved: Resolved) -> float:
+    """The step time beyond which the deadline or the budget is missed; infinite without them."""
+    limits_s = [] if wish.deadline_s is None else [wish.deadline_s]
+    if wish.budget_usd is not None and wish.price is not None:
+        usd_per_s = resolved.cluster.n_gpus * wish.price.usd_per_gpu_hour / 3600.0
+        limits_s.append(wish.budget_usd / usd_per_s if usd_per_s else float("inf"))
+    finite = [limit_s for limit_s in limits_s if limit_s < float("inf")]
+    return longest_step_s(resolved.job, resolved.cluster, min(finite)) if finite else float("inf")
 
 
 def _require_batch_divides(resolved: Resolved, fix: dict[str, Any]) -> None:
@@ -88,25 +158,35 @@ def _require_batch_divides(resolved: Resolved, fix: dict[str, Any]) -> None:
         )
 
 
-def _plan(request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str, Any], limit: float | None) -> Plan:
+def _plan(request: PlanRequest, resolved: Resolved, found: Found, wish: _Wish) -> Plan:
     layouts = _rows(resolved, found, found.best.row)
     feasible = bool(layouts)
     model, cluster, job = describe(resolved.job, resolved.cluster)
     remedies: tuple[dict[str, Any], ...] = ()
     assumed = resolved.assumed
+    more: dict[str, Any] = {}
     next_command = _next_command(request, layouts)
     if feasible:
         case = Case(resolved.job, resolved.cluster, layouts[0].layout)
-        assumed = sensitivities(assumed, case, resolved.constants)
+        assumed = moved_totals(sensitivities(assumed, case, resolved.constants), case, layouts[0], resolved.constants)
+        more = totals(resolved.job, resolved.cluster, layouts[0], resolved.constants, wish.price)
+        more["buys"] = bought(case, resolved.constants)
+        more["conditions"] = _conditions(resolved, wish, more)
+        more["placement"] = placement(resolved.cluster, layouts[0].layout) if request.placement else None
     elif not found.interrupted:
         found_remedies = space_remedies(
-            resolved.job, resolved.cluster, resolved.constants, fix=fix, max_memory_bytes=limit
+            resolved.job,
+            resolved.cluster,
+            resolved.constants,
+            fix=wish.fix,
+            max_memory_bytes=wish.max_memory_bytes,
         )
-        remedies = tuple(remedy.document(None) for remedy in found_remedies)
+        remedies = tuple(_remedy_document(remedy, resolved, wish) for remedy in found_remedies)
         if found_remedies:
             next_command = _remedied_command(request, found_remedies[0].changes)
     time_s, interval_s = training_time_s(resolved.job, layouts[0]) if feasible else (None, None)
     return Plan(
+        **more,
         model=model,
         cluster=cluster,
         job=job,
@@ -120,15 +200,67 @@ def _plan(request: PlanRequest, resolved: Resolved, found: Found, fix: dict[str,
         assumed=assumed,
         time_to_train_s=time_s,
         time_to_train_interval_s=interval_s,
-        needs=needs(resolved, layouts[0] if layouts else None),
+        needs=needs(resolved.job, resolved.cluster, resolved.constants, layouts[0] if layouts else None),
         remedies=remedies,
-        nearest=None if feasible else _nearest(resolved, found, limit),
+        objective=wish.objective,
+        nearest=None if feasible else _nearest(resolved, found, wish.max_memory_bytes),
         tight_faster=_tight_faster(resolved, found),
         next_command=next_command,
         elapsed_s=found.elapsed_s,
         first_incumbent_s=found.first_incumbent_s,
         interrupted=found.interrupted,
     )
+
+
+def _conditions(resolved: Resolved, wish: _Wish, reached: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Deadline and budget, each with whether the chosen layout keeps it in the median."""
+    found = []
+    if wish.deadline_s is not None:
+        time_s = reached["time_to_train_with_failures_s"]["p50"]
+        met = time_s <= wish.deadline_s * _ROUNDING
+        remedy = None if met else _soon_enough(resolved, wish, time_s)
+        found.append(Condition(name="deadline", limit=wish.deadline_s, value=time_s, met=met, remedy=remedy))
+    if wish.budget_usd is not None:
+        cost_usd = reached["cost_usd"]
+        met = cost_usd <= wish.budget_usd * _ROUNDING
+        found.append(Condition(name="budget", limit=wish.budget_usd, value=cost_usd, met=met))
+    return tuple(found)
+
+
+def _soon_enough(resolved: Resolved, wish: _Wish, time_s: float) -> Change | None:
+    """The smallest larger cluster that keeps the deadline, by its fastest plain layout; None where none does."""
+    assert wish.deadline_s is not None
+    case = Case(resolved.job, resolved.cluster, Layout())
+    # More GPUs are never better than in proportion, so smaller clusters need no look.
+    least = resolved.cluster.n_gpus * time_s / wish.deadline_s
+    tried = 0
+    for changes in larger_clusters(resolved.cluster):
+        cluster = apply_all(changes, case).cluster
+        if cluster.n_gpus < least or len(changes) > 1 or tried == _LARGER_TRIED:
+            continue
+        tried += 1
+        best = plain_best(resolved.job, cluster, resolved.constants, wish.fix, wish.max_memory_bytes)
+        if best is None:
+            continue
+        if best.step_time_s <= longest_step_s(resolved.job, cluster, wish.deadline_s):
+            return changes[0]
+    return None
+
+
+def _remedy_document(remedy: Remedy, resolved: Resolved, wish: _Wish) -> dict[str, Any]:
+    """A remedy with what it takes: GPUs, their price by the hour, and the whole training where tokens were given."""
+    case = apply_all(remedy.changes, Case(resolved.job, resolved.cluster, Layout()))
+    # A price that was said holds for the GPU that was said.
+    same = case.cluster.gpu.name == resolved.cluster.gpu.name
+    price = wish.price if same else price_of(None, case.cluster)[0]
+    whole = totals(case.job, case.cluster, remedy.estimate, resolved.constants, price)
+    n_gpus = case.cluster.n_gpus
+    return remedy.document(None) | {
+        "n_gpus": n_gpus,
+        "usd_per_hour": None if price is None else n_gpus * price.usd_per_gpu_hour,
+        "time_to_train_with_failures_s": whole["time_to_train_with_failures_s"],
+        "cost_usd": whole["cost_usd"],
+    }
 
 
 def _rows(resolved: Resolved, found: Found, rows: Any) -> tuple[Estimate, ...]:
@@ -154,19 +286,6 @@ def training_time_s(job: TrainingJob, estimate: Estimate) -> tuple[float | None,
     steps = job.tokens / job.tokens_per_step
     low_s, high_s = estimate.step_time_interval_s
     return steps * estimate.step_time_s, (steps * low_s, steps * high_s)
-
-
-def needs(resolved: Resolved, estimate: Estimate | None) -> dict[str, float | None]:
-    """What the run asks of its surroundings (see the glossary); None where no layout was found."""
-    job, cluster = resolved.job, resolved.cluster
-    checkpoint = parameter_count(job.model) * float(job.element_bytes + ADAM_STATE_BYTES)
-    return {
-        "checkpoint_bytes": checkpoint,
-        "checkpoint_bytes_per_s": checkpoint / (_CHECKPOINT_EVERY_S * _CHECKPOINT_STALL_RATIO),
-        "loader_tokens_per_s": None if estimate is None else job.tokens_per_step / estimate.step_time_s,
-        "host_bytes": None if estimate is None else estimate.memory.host_bytes,
-        "power_w": cluster.n_gpus * cluster.gpu.tdp_w,
-    }
 
 
 def _nearest(resolved: Resolved, found: Found, limit: float | None) -> dict[str, Any] | None:
@@ -201,12 +320,20 @@ def _next_command(request: PlanRequest, layouts: tuple[Estimate, ...]) -> str:
         return command("explain", PlanRequest(model=str(request.out))) + " step_time_s"
     if layouts:
         return command("estimate", request, layout=layout_text(layouts[0].layout))
-    return command("plan", request, fix=request.fix, max_memory=request.max_memory)
+    return command("plan", request, **_asked(request))
 
 
-def _remedied_command(request: PlanRequest, changes: Any) -> str:
+def _asked(request: PlanRequest) -> dict[str, Any]:
+    """What a plan may be asked for beside the job, as flags."""
+    return {name: getattr(request, name) for name in ("fix", "max_memory", "objective", "deadline", "budget", "price")}
+
+
+def _remedied_command(request: PlanRequest, changes: Iterable[Change]) -> str:
     """The same plan with the first remedy: what was fixed and frees the way is left out, the rest is set."""
-    freed = {change.path.removeprefix("layout.") for change in changes if change.path.startswith("layout.")}
-    kept = [part for part in (request.fix or "").split(",") if part and part.partition("=")[0].strip() not in freed]
+    layout = {change.path.removeprefix("layout."): change for change in changes if change.path.startswith("layout.")}
+    parts = [part.strip() for part in (request.fix or "").split(",") if part.strip()]
+    fixed = {part.partition("=")[0].strip() for part in parts}
+    kept = [part for part in parts if part.partition("=")[0].strip() not in layout]
+    kept += [f"{name}={written(change.value)}" for name, change in layout.items() if name not in fixed]
     sets = change_texts(change for change in changes if not change.path.startswith("layout."))
-    return command("plan", request, fix=",".join(kept) or None, max_memory=request.max_memory, set=sets)
+    return command("plan", request, **_asked(request) | {"fix": ",".join(kept) or None}, set=sets)

@@ -4,12 +4,14 @@
 * ``operators(model, block, shapes) -> list[Operator]``: the forward pass of one micro-batch on one rank;
 * ``saved(model, block, shapes) -> list[Saved]``: activations kept for the backward;
 * ``TP_REDUCE``: the phases (``forward``, ``backward``) in which tensor parallelism reduces over the block's boundary;
+* ``MODULE`` (optional): the recompute module that such a reduction belongs to; without it the one named like the kind;
 * ``tp_reductions(model, block, shapes) -> (count, size ratio)`` (optional): how many reductions such a phase has and
   what each moves, (r,), against one activation of the model; without it one of one activation;
 * ``legal(model, block, layouts) -> mapping rule -> violated`` (optional): what the block refuses, and ``RULES``
   (optional): what each rule that no axis has says;
 * ``sequence_exchange(model, block, shapes) -> (query_bytes, key_value_bytes)`` (optional): what one rank holds of one
-  micro-batch, (r,) each, that every other part of a sequence cut by context parallelism has to meet;
+  micro-batch, (r,) each, that every other part of a sequence cut by context parallelism has to meet; a kind that is
+  ``RECURRENT`` (optional) gives the bytes of its state in the place of the second;
 * ``expert_exchange(model, block, shapes) -> bytes`` (optional): what one rank sends to the experts in one micro-batch's
   forward, (r,), all of its tokens' top-k copies, before any is kept at home.
 """

@@ -19,6 +19,8 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "gated_delta"
 TP_REDUCE = ("forward", "backward")
+MODULE = "attention"
+RECURRENT = True
 RULES = {"tp_divides_delta_heads": N_("tp must divide the key and value heads of the linear attention")}
 FP32_BYTES = 4
 

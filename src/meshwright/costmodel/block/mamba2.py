@@ -19,6 +19,8 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "mamba2"
 TP_REDUCE = ("forward", "backward")
+MODULE = "attention"
+RECURRENT = True
 RULES = {
     "tp_divides_mamba_heads": N_("tp must divide the heads of the state-space layers"),
     "tp_divides_mamba_groups": N_("tp must divide the groups of the state-space layers"),

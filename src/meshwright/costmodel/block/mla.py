@@ -19,6 +19,7 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "mla"
 TP_REDUCE = ("forward", "backward")
+MODULE = "attention"
 
 
 class _Widths(NamedTuple):

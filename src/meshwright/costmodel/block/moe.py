@@ -23,7 +23,6 @@ KIND = "moe"
 TP_REDUCE = ("forward", "backward")
 RULES = {
     "ep_divides_experts": N_("ep must divide the experts"),
-    "experts_divide_mesh": N_("ep x etp must divide tp x cp x dp"),
     "etp_divides_expert_width": N_("etp must divide the intermediate size of an expert"),
     "moe_tp_needs_sp": N_("tp needs sequence parallelism where a model has experts"),
     "tp_divides_shared_width": N_("tp must divide the intermediate size of the shared experts"),
@@ -54,11 +53,10 @@ def _copies(block: BlockSpec, shapes: Shapes) -> FloatArray:
 
 
 def legal(model: ModelSpec, block: BlockSpec, layouts: LayoutBatch) -> Mapping[str, npt.NDArray[np.bool_]]:
-    """What Megatron-LM refuses: uneven experts, expert ranks outside the mesh, TP without SP."""
+    """What Megatron-LM refuses of a layer: experts or widths that do not come out even, TP without SP."""
     experts, _topk, width = _experts(block)
     found = {
         "ep_divides_experts": experts % layouts.ep != 0,
-        "experts_divide_mesh": (layouts.tp * layouts.cp * layouts.dp) % (layouts.ep * layouts.etp) != 0,
         "etp_divides_expert_width": width % layouts.etp != 0,
         "moe_tp_needs_sp": (layouts.tp > 1) & (layouts.sp == 0),
     }

@@ -29,7 +29,15 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
     patches = shapes.micro_batch * int(block.options["image_tokens"]) / shapes.cp
     rows = shapes.element_bytes * shapes.tokens * model.hidden_size
     return [
-        gemm("patch_projection", "embedding", patches, model.hidden_size, _patch_elements(block), kernels=(2, 2)),
+        gemm(
+            "patch_projection",
+            "embedding",
+            patches,
+            model.hidden_size,
+            _patch_elements(block),
+            kernels=(2, 2),
+            low_precision=False,
+        ),
         memory("patch_positions", "embedding", 4 * rows, 2 * rows, kernels=(2, 2)),
     ]
 

@@ -20,11 +20,13 @@ from meshwright.specs.model import BlockSpec, ModelSpec
 
 KIND = "vision_encoder"
 TP_REDUCE = ("forward", "backward")
+MODULE = "embedding"
 
 
 class _Piece(NamedTuple):
     """``times`` such blocks that work on ``tokens`` tokens of each picture."""
 
+    name: str
     times: int
     block: BlockSpec
     tokens: int
@@ -69,13 +71,17 @@ def _pieces(model: ModelSpec, block: BlockSpec) -> list[_Piece]:
             "bias": bool(options.get("patch_bias", biases)),
         },
     )
-    pieces = [_Piece(1, patches, tokens), _Piece(2 * layers, norm(), tokens)]
-    pieces += [_Piece(layers, attention, tokens), _Piece(layers, mlp, tokens)]
-    pieces += [_Piece(1, norm(), tokens) for name in ("pre_norm", "final_norm") if options.get(name)]
+    pieces = [
+        _Piece("vision", 1, patches, tokens),
+        _Piece("vision_layer", 2 * layers, norm(), tokens),
+        _Piece("vision_layer", layers, attention, tokens),
+        _Piece("vision_layer", layers, mlp, tokens),
+    ]
+    pieces += [_Piece(f"vision_{at}", 1, norm(), tokens) for at in ("pre", "final") if options.get(f"{at}_norm")]
     merged = hidden * int(options.get("merge", 1))
     out_tokens = _out_tokens(block)
     if options.get("projector_norm"):
-        pieces.append(_Piece(1, norm(merged, str(options["projector_norm"])), out_tokens))
+        pieces.append(_Piece("projector", 1, norm(merged, str(options["projector_norm"])), out_tokens))
     depth, inner = int(options.get("projector_layers", 0)), int(options.get("projector_hidden", 0))
     widths = [merged, *[inner or model.hidden_size] * (depth - 1), model.hidden_size]
     for layer in range(depth):
@@ -85,7 +91,7 @@ def _pieces(model: ModelSpec, block: BlockSpec) -> list[_Piece]:
             "bias": bool(options.get("projector_bias", biases)),
             "activation": "" if layer == depth - 1 else "gelu",
         }
-        pieces.append(_Piece(1, BlockSpec(kind="dense", options=dense), out_tokens))
+        pieces.append(_Piece(f"projector_{layer + 1}", 1, BlockSpec(kind="dense", options=dense), out_tokens))
     return pieces
 
 
@@ -140,7 +146,7 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
     """Those of its pieces, each as often as it stands in the encoder, and writing into the decoder's sequence."""
     inside = _inside(model, block)
     found = [
-        replace(operator, name=f"vision_{operator.name}", module="embedding", count=piece.times * operator.count)
+        replace(operator, name=f"{piece.name}_{operator.name}", module="embedding", count=piece.times * operator.count)
         for piece, kind, seen in _each(model, block, shapes)
         for operator in kind.operators(inside, piece.block, seen)
     ]
@@ -153,7 +159,7 @@ def saved(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Saved]:
     """Those of its pieces, each as often as it stands in the encoder."""
     inside = _inside(model, block)
     return [
-        Saved(f"vision_{item.name}", "embedding", piece.times * item.size_bytes)
+        Saved(f"{piece.name}_{item.name}", "embedding", piece.times * item.size_bytes)
         for piece, kind, seen in _each(model, block, shapes)
         for item in kind.saved(inside, piece.block, seen)
     ]
