@@ -213,3 +213,4 @@ def test_facts_of_tables_are_dotted_and_may_have_a_source_of_their_own() -> None
     assert model.layers[0].blocks[3].options["num_experts"] == 16
     assert (model.facts["moe.num_experts"].text, model.facts["moe.num_experts"].label) == ("16", "community")
     assert model.facts["moe.experts_per_token"].label == "inferred"
+    assert model.facts["layer_types"].text == "attention+moe"

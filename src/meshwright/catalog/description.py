@@ -94,7 +94,11 @@ def _read(key: str, written: Any, provenance: Provenance) -> Any:
     if key in TABLES and isinstance(written, Mapping) and "value" not in written:
         return {inner: provenance.value(f"{key}.{inner}", value, None) for inner, value in written.items()}
     value = provenance.value(key, written, None)
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    text = ", ".join(map(str, value))
+    provenance.facts[key] = provenance.facts[key].model_copy(update={"text": text})
+    return tuple(value)
 
 
 def transformer(values: Mapping[str, Any], place: str, *, spelled: Mapping[str, str] | None = None) -> Transformer:
