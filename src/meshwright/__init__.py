@@ -17,13 +17,25 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["catalog", "estimate", "explain", "plan", "validate"]
+__all__ = ["catalog", "compare", "estimate", "explain", "fit", "plan", "scale", "validate"]
 
 _VERBS = frozenset(__all__)
 #: Verbs that take a request object; the class is ``specs.request.<name>``.
-_REQUESTS = {"plan": "PlanRequest", "estimate": "EstimateRequest"}
+_REQUESTS = {
+    "plan": "PlanRequest",
+    "estimate": "EstimateRequest",
+    "scale": "ScaleRequest",
+    "fit": "FitRequest",
+    "compare": "CompareRequest",
+}
 #: Keywords of a verb that are no field of its request.
-_BESIDE = {"plan": ("on_progress", "timeline"), "estimate": ("timeline",)}
+_BESIDE = {
+    "plan": ("on_progress", "timeline"),
+    "estimate": ("timeline",),
+    "scale": ("on_progress",),
+    "fit": ("on_progress",),
+    "compare": ("on_progress",),
+}
 
 
 def _verb(name: str) -> Any:

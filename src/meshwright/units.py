@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from meshwright.errors import InputError, did_you_mean
-from meshwright.i18n import _
+from meshwright.i18n import N_, _
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -26,6 +26,13 @@ def _bytes_units() -> dict[str, float]:
 
 _BYTES = _bytes_units()
 _TIME = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "days": 86400.0}
+_TIME |= {"hours": 3600.0, "day": 86400.0, "weeks": 604800.0, "week": 604800.0, "w": 604800.0}
+_MONEY = {
+    f"{prefix}{space}{money}": factor
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("million", 1e6), ("B", 1e9))
+    for space in ("", " ")
+    for money in ("USD", "$")
+}
 
 #: dimension -> unit text -> factor to SI
 UNITS: dict[str, dict[str, float]] = {
@@ -37,11 +44,7 @@ UNITS: dict[str, dict[str, float]] = {
     "s": _TIME,
     "w": {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6},
     "hz": {prefix + "Hz": factor for prefix, factor in _DECIMAL.items()},
-    "usd": {
-        prefix + unit: factor
-        for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("B", 1e9))
-        for unit in ("USD", "$", " USD")
-    },
+    "usd": _MONEY,
     "usd_per_hour": {"USD/h": 1.0, "$/h": 1.0},
     "usd_per_gpu_hour": {money + per: 1.0 for money in ("USD", "$") for per in ("/GPUh", "/GPU-h", "/GPU/h")},
     "count": {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12},
@@ -61,13 +64,13 @@ EXAMPLES = {
 _QUANTITY = re.compile(r"^\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*$")
 
 
-def parse_quantity(value: object, dimension: str, where: str | None = None) -> float:
+def parse_quantity(value: object, dimension: str, where: str | None = None, *, example: str | None = None) -> float:
     """A quantity in SI units.
 
     ``value`` is text such as ``"80 GiB"``; ``dimension`` a key of UNITS. Numbers without a unit are accepted for
-    ``count`` only. Raises InputError (code MW-E110..MW-E113) naming ``where`` otherwise.
+    ``count`` only. Raises InputError (code MW-E110..MW-E113) naming ``where`` and an ``example`` otherwise.
     """
-    example = EXAMPLES[dimension]
+    example = EXAMPLES[dimension] if example is None else example
     units = UNITS[dimension]
     match = (
         _QUANTITY.match(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
@@ -147,6 +150,36 @@ def format_seconds(value: float) -> str:
         ):
             return f"{_significant(value / factor)} {unit}"
     return f"{value * 1e9:.0f} ns" if value else "0 s"
+
+
+#: From how many seconds on, seconds of the unit, text.
+_LONG = (
+    (2 * 86400.0, 86400.0, N_("{value} days")),
+    (2 * 3600.0, 3600.0, N_("{value} hours")),
+    (2 * 60.0, 60.0, N_("{value} minutes")),
+)
+
+
+def format_duration(value_s: float, until_s: float | None = None) -> str:
+    """A long time in words of the user's language; with ``until_s`` a range in one unit."""
+    factor, text = next(
+        ((factor, text) for least, factor, text in _LONG if value_s >= least), (1.0, N_("{value} seconds"))
+    )
+    end = "" if until_s is None else f"-{_significant(until_s / factor)}"
+    return _(text).format(value=_significant(value_s / factor) + end)
+
+
+def format_ratio(value: float) -> str:
+    """A ratio in percent, without the sign: 82."""
+    return f"{100 * value:.0f}"
+
+
+def format_usd(value: float) -> str:
+    """Money with three significant digits: 940 USD, 18.4k USD, 2.10M USD."""
+    for factor, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{_significant(value / factor)}{suffix} USD"
+    return f"{_significant(value)} USD"
 
 
 def format_count(value: float) -> str:

@@ -32,7 +32,10 @@ from meshwright.i18n import N_, _, set_language
 COMMANDS = {
     "plan": N_("Search every legal parallel layout of a training job: the fastest that fit, and why."),
     "estimate": N_("One layout: step time, memory, MFU and where the time goes."),
-    "explain": N_("What a number, term, rule or error code means, and how a number was computed."),
+    "fit": N_("Will a model train on these GPUs, and the largest micro-batch, sequence and model that do."),
+    "scale": N_("Speed, efficiency and cost over GPU counts: from where on more do not pay off."),
+    "compare": N_("Clusters side by side: which is faster, which cheaper, how many GPUs a deadline needs."),
+    "explain": N_("What a number, term, rule or error means; why not another layout (--why-not)."),
     "catalog": N_("GPUs, adapters, nodes and models that are known, each value with its source."),
     "validate": N_("Score the predictions against a file of measured runs."),
 }
@@ -43,6 +46,10 @@ LANGUAGES = {"en": "en", "zh-CN": "zh_CN"}
 
 def build_app() -> App:
     """The cyclopts application in the language chosen before."""
+    epilogue = _(
+        "Before or after a command: --lang en|zh-CN, --json (one document), --wide (more than 80 columns).\n"
+        "`mw COMMAND --help` shows the flags of a command."
+    )
     app = App(
         name="mw",
         help=_("Meshwright, the performance engineer's workbench for GPU clusters."),
@@ -50,10 +57,7 @@ def build_app() -> App:
         version=_version,
         help_format="plaintext",
         help_formatter=HelpPage(),
-        help_epilogue=_(
-            "Before or after a command: --lang en|zh-CN, --json (one document), --wide (more than 80 columns).\n"
-            "`mw COMMAND --help` shows the flags of a command."
-        ),
+        help_epilogue=f"{epilogue}\n\n{_questions()}",
         group_commands=Group(_("Commands")),
         group_arguments=Group(_("Arguments")),
         group_parameters=Group(_("Options")),
@@ -63,8 +67,29 @@ def build_app() -> App:
     for flag, text in (("--help", _("Show this help.")), ("--version", _("Show the version."))):
         app[flag].help = text
     for place, (command, text) in enumerate(COMMANDS.items()):
-        app.command(f"meshwright.cli.{command}:{command}", name=command, help=_(text), sort_key=place)
+        app.command(
+            f"meshwright.cli.{command}:{command}", name=command, help=_(text), help_epilogue=epilogue, sort_key=place
+        )
     return app
+
+
+#: What a newcomer asks, and the command that answers it.
+QUESTIONS = (
+    (N_("Will it train here, and with which micro-batch?"), "mw fit llama-3.1-8b --cluster 8x4090 --seq-len 8192"),
+    (N_("Which TP, PP, DP and micro-batch are fastest?"), "mw plan llama-3.1-8b --cluster 8xH100 --out plan.json"),
+    (N_("Why not TP 2 and PP 4?"), "mw explain plan.json --why-not tp=2,pp=4"),
+    (
+        N_("How many GPUs for 10 days, which kind is cheaper?"),
+        "mw compare llama-3.1-70b --clusters H100 B200 --deadline 10d",
+    ),
+    (N_("How far do more GPUs pay off?"), "mw scale llama-3.1-70b --cluster H100 --gpus 8..1024"),
+)
+
+
+def _questions() -> str:
+    """The questions with their commands, each on lines of its own, so that they can be copied."""
+    pairs = (f"  {_(question)}\n    {command}" for question, command in QUESTIONS)
+    return "\n".join([_("Questions and the commands that answer them"), *pairs])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,6 +36,8 @@ MEMORY = {
     "free": N_("free"),
 }
 FITS = {"yes": N_("yes"), "tight": N_("tight"), "no": N_("no")}
+#: whether a deadline or a budget is met: the whole interval does, the prediction does, only its good end, or nothing
+MEETS = FITS | {"likely": N_("likely"), "unlikely": N_("unlikely")}
 
 
 def label(table: dict[str, str], name: str) -> str:

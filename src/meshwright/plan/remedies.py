@@ -15,7 +15,7 @@ from meshwright.costmodel.memory import roomy_bytes
 from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
-from meshwright.plan.space import divisors, lawful, space
+from meshwright.plan.space import Choices, divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster, Gpu, Node
@@ -32,6 +32,8 @@ _SAVING: Mapping[str, tuple[Any, ...]] = {
     "offload_optimizer": ("none", "cpu"),
     "offload_parameters": ("none", "cpu"),
 }
+#: What is tried of a changed job or cluster: the named recomputations, no shard groups of their own.
+_PLAIN = Choices(recompute_modules=("core_attention",), hybrid_shards=False)
 #: Sequences shorter than this are no remedy.
 _SHORTEST_SEQUENCE = 512
 #: Nodes beyond which no cluster is tried that would hold the job.
@@ -212,7 +214,10 @@ def _first_that_helps(
 
 def _unsearched(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
     """What a search leaves alone of the columns of ``_SAVING`` that are not fixed, the mildest value first."""
-    searched = space(job, cluster, fix, ()).rows(0, 65_536)
+    whole = space(job, cluster, fix, _PLAIN)
+    if not len(whole):
+        return
+    searched = whole.at(np.unique(np.linspace(0, len(whole) - 1, 65_536).astype(np.int64)))
     for name, values in _SAVING.items():
         if name in fix:
             continue
@@ -235,14 +240,22 @@ def _larger_gpus(job: TrainingJob, cluster: Cluster) -> Iterator[tuple[Change, .
         and job.precision in other.peak_flops_per_s
         and (other.scale_up_bytes_per_s > 0) == (gpu.scale_up_bytes_per_s > 0)
     ]
-    for other in sorted(larger, key=lambda each: (each.memory_bytes, each.architecture != gpu.architecture)):
+    for other in sorted(
+        larger,
+        key=lambda each: (
+            each.memory_bytes,
+            each.architecture != gpu.architecture,
+            -each.scale_up_bytes_per_s,
+            -each.tdp_w,
+        ),
+    ):
         yield (Change(path="cluster.gpu", value=other.name),)
 
 
 def _of_job(job: TrainingJob) -> Iterator[list[tuple[Change, ...]]]:
     """Gradients in half precision, then shorter sequences."""
-    if job.grad_dtype == "fp32":
-        yield [(Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)]
+    if job.grad_dtype == "fp32" and job.wide_dtype != "fp32":
+        yield [(Change(path="job.grad_dtype", value=job.wide_dtype),)]
     lengths = (job.seq_len // 2, job.seq_len // 4)
     yield [(Change(path="job.seq_len", value=length),) for length in lengths if length >= _SHORTEST_SEQUENCE]
 
@@ -279,7 +292,7 @@ def plain_best(
     """The fastest fitting layout with a named recompute and no interleaving; None where there is none."""
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     try:
-        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, ("core_attention",))
+        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, _PLAIN)
     except InputError:
         # What is fixed does not divide this number of GPUs.
         return None

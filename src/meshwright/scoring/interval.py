@@ -29,3 +29,15 @@ def interval_score(low: FloatArray, high: FloatArray, measured: FloatArray, leve
     penalty = 2.0 / (1.0 - level)
     outside = np.maximum(low - measured, 0.0) + np.maximum(measured - high, 0.0)
     return float(np.mean(high - low + penalty * outside))
+
+
+def is_clear_lead(
+    best: float, best_interval: tuple[float, float], next_best: float, next_interval: tuple[float, float]
+) -> bool:
+    """Whether ``best`` (the smaller) leads by more than both intervals allow, as independent log-normal errors.
+
+    The half-widths that face each other add up in squares: log(high / best) of the one, log(next / low) of the other.
+    """
+    lead = np.log(next_best / best)
+    facing = np.log(best_interval[1] / best), np.log(next_best / next_interval[0])
+    return bool(lead > np.hypot(*facing))

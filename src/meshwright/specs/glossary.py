@@ -150,6 +150,9 @@ _RESULTS = {
         "result", None, N_("Where nothing fits: the legal layout with the lowest peak, and by how much it misses.")
     ),
     "misses_bytes": Term("result", "bytes", N_("By how much the nearest layout's peak exceeds what a GPU may fill.")),
+    "budget_bytes": Term(
+        "result", "bytes", N_("What a GPU may fill: its usable memory, or --max-memory where that is less.")
+    ),
     "tight_faster": Term(
         "result",
         None,
@@ -273,7 +276,10 @@ _MEMORY = {
     "gather": Term(
         "memory",
         "bytes",
-        N_("The input of a block, gathered over the tensor-parallel group while it runs, under sequence parallelism."),
+        N_(
+            "What is gathered for the block that runs: its input under sequence parallelism, its weights and those of "
+            "the next under ZeRO-3."
+        ),
     ),
     "buffers": Term("memory", "bytes", N_("Buffers of communicators and work space of libraries.")),
     "context": Term("memory", "bytes", N_("The device context, kernels and library handles.")),
@@ -286,8 +292,40 @@ _PHASES = {
     "save": Term("phase", "bytes", N_("While a checkpoint is saved.")),
 }
 _LAYOUT = {
-    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x pp is their number.")),
+    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x cp x pp is their number.")),
     "dp": Term("layout", None, N_("Data parallelism: replicas, each with its share of the batch.")),
+    "dp_shard": Term("layout", None, N_("Replicas over which ZeRO shards; dp unless dp_replicate says otherwise.")),
+    "dp_replicate": Term(
+        "layout", None, N_("Shard groups that hold equal copies (HSDP): dp is dp_shard times dp_replicate.")
+    ),
+    "cp": Term("layout", None, N_("Context parallelism: GPUs that share each sequence.")),
+    "cp_kind": Term(
+        "layout",
+        None,
+        N_(
+            "How context parallelism exchanges: ring passes keys and values on, allgather gathers them, ulysses turns "
+            "parts of the sequence into parts of the heads."
+        ),
+    ),
+    "ep": Term("layout", None, N_("Expert parallelism: GPUs that share the experts of a layer, out of tp x cp x dp.")),
+    "etp": Term("layout", None, N_("Expert tensor parallelism: GPUs that share each expert.")),
+    "dispatcher": Term(
+        "layout",
+        None,
+        N_(
+            "How tokens reach their experts: alltoall, allgather (every rank gets every token) or deepep (a token "
+            "crosses to a node once)."
+        ),
+    ),
+    "reshard_after_forward": Term(
+        "layout",
+        None,
+        N_("With ZeRO-3, whether weights are dropped after the forward and gathered again for the backward."),
+    ),
+    "offload_optimizer": Term("layout", None, N_("Where optimizer state lives: none (the GPU), cpu or nvme.")),
+    "offload_parameters": Term(
+        "layout", None, N_("Where the weight shards of ZeRO-3 live: none (the GPU), cpu or nvme.")
+    ),
     "tp": Term("layout", None, N_("Tensor parallelism: GPUs that share each matrix.")),
     "sp": Term(
         "layout",
@@ -296,7 +334,14 @@ _LAYOUT = {
     ),
     "pp": Term("layout", None, N_("Pipeline parallelism: ranks that hold successive layers.")),
     "vpp": Term("layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved.")),
-    "schedule": Term("layout", None, N_("Order of forwards and backwards in the pipeline: 1f1b or interleaved.")),
+    "schedule": Term(
+        "layout",
+        None,
+        N_(
+            "Order of forwards and backwards in the pipeline: 1f1b, interleaved, gpipe, zb-h1, zb-v, dualpipe or "
+            "dualpipev."
+        ),
+    ),
     "stage_split": Term(
         "layout",
         None,
@@ -306,7 +351,9 @@ _LAYOUT = {
         ),
     ),
     "zero_stage": Term(
-        "layout", None, N_("0: each replica keeps the whole optimizer state; 1: the replicas share it.")
+        "layout",
+        None,
+        N_("What the replicas share out: 0 nothing, 1 the optimizer state, 2 the gradients too, 3 the weights too."),
     ),
     "micro_batch": Term("layout", None, N_("Sequences that go through the model together on one replica.")),
     "rank_order": Term(
@@ -318,7 +365,9 @@ _JOB = {
     "seq_len": Term("job", None, N_("Tokens of one sequence.")),
     "global_batch": Term("job", None, N_("Sequences of one optimizer step, over all replicas.")),
     "tokens": Term("job", None, N_("Tokens of the whole training.")),
-    "precision": Term("job", None, N_("Number format of matrix products and activations.")),
+    "precision": Term(
+        "job", None, N_("Number format of matrix products; with fp8 and nvfp4 activations stay in bf16.")
+    ),
     "grad_dtype": Term("job", None, N_("Number format in which gradients are accumulated and reduced.")),
     "attention": Term("job", None, N_("flash keeps no score matrix; unfused writes it to memory.")),
     "overlap_grad_reduce": Term("job", None, N_("Whether gradients are reduced while the backward still runs.")),
@@ -334,6 +383,48 @@ _JOB = {
         "job", None, N_("Whether kernels are launched as one graph, so that the CPU is never the bottleneck.")
     ),
     "straggler_ratio": Term("job", None, N_("By how much the slowest rank is slower than the others.")),
+    "kind": Term(
+        "job",
+        None,
+        N_("What a step does with a sequence: pretrain, sft, dpo (a pair is two sequences), grpo or ppo."),
+    ),
+    "reference_forward": Term(
+        "job",
+        None,
+        N_(
+            "Whether the reference model of dpo, grpo or ppo is held and run in the step; not where its outputs are "
+            "stored."
+        ),
+    ),
+    "rollout_ratio": Term(
+        "job", None, N_("Share of an iteration of grpo or ppo that goes into generating sequences; counted under data.")
+    ),
+    "fp8_recipe": Term(
+        "job",
+        None,
+        N_(
+            "How FP8 scales: one scale a tensor (delayed, tensorwise), a block of 128 (blockwise), a block of 32 "
+            "(mxfp8)."
+        ),
+    ),
+    "fp8_param_gather": Term("job", None, N_("Whether weights are kept and gathered in FP8 alone.")),
+    "master_dtype": Term("job", None, N_("Number format of the optimizer's own copy of the weights; none: no copy.")),
+    "moment_dtype": Term("job", None, N_("Number format of the optimizer's moments.")),
+    "lora_rank": Term("job", None, N_("Rank of the LoRA adapters that are trained instead of the model; 0: none.")),
+    "lora_targets": Term(
+        "job", None, N_("What gets adapters: the projections of attention, or all linear layers but the head.")
+    ),
+    "frozen": Term("job", None, N_("Kinds of blocks that are not trained.")),
+    "frozen_dtype": Term(
+        "job", None, N_("What weights are stored in that are not trained: as the others (same), or nf4 as in QLoRA.")
+    ),
+    "document_len": Term(
+        "job", None, N_("Mean tokens of the documents packed into a sequence; attention stays inside each.")
+    ),
+    "expert_load_ratio": Term("job", None, N_("Tokens of the fullest expert rank over the mean; 1 is balanced.")),
+    "tp_comm_overlap": Term(
+        "job", None, N_("Whether tensor-parallel transfers hide behind the products that they feed.")
+    ),
 }
 _CLUSTER = {
     "site": Term("cluster", None, N_("What surrounds the cluster: building, storage, failures.")),
@@ -344,13 +435,32 @@ _CLUSTER = {
         "cluster", None, N_("Failures that stop a job, for 1,000 servers of eight GPUs in a day.")
     ),
     "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
-    "fabric": Term("cluster", None, N_("Number and kind of the network adapters of one server.")),
+    "fabric": Term(
+        "cluster",
+        None,
+        N_(
+            "Assumed: number and kind of the network adapters of one server. Of a cluster: fat-tree, or rail-optimised "
+            "(the n-th adapter of every server on the n-th leaf switch)."
+        ),
+    ),
     "gpu": Term("cluster", None, N_("The accelerator; `mw catalog gpu` lists those that are known.")),
     "nic": Term("cluster", None, N_("The network adapter; `mw catalog nic` lists those that are known.")),
     "n_nodes": Term("cluster", None, N_("Servers of the cluster.")),
     "gpus_per_node": Term("cluster", None, N_("GPUs of one server.")),
     "nics_per_node": Term("cluster", None, N_("Network adapters of one server that training traffic uses.")),
-    "scale_up": Term("cluster", None, N_("What joins the GPUs of one server: nvswitch, nvlink-mesh, pcie or none.")),
+    "scale_up": Term(
+        "cluster",
+        None,
+        N_(
+            "What joins the GPUs of one server: nvswitch, hccs-switch, nvlink-mesh, xgmi-mesh, hccs-mesh, "
+            "ethernet-mesh, pcie or none."
+        ),
+    ),
+    "scale_up_domain_gpus": Term(
+        "cluster",
+        None,
+        N_("GPUs that one set of scale-up links joins, over servers where they leave them: 72 in NVL72."),
+    ),
     "oversubscription": Term(
         "cluster",
         None,
@@ -360,8 +470,93 @@ _CLUSTER = {
     "cpu_vendor": Term("cluster", None, N_("Maker of the host CPUs; decides some of the collectives' tuning.")),
 }
 
+#: What scale, fit, compare and ``explain --why-not`` answer.
+_ANSWERS = {
+    "verdict": Term("result", None, N_("The answer in a sentence.")),
+    "points": Term("result", None, N_("The fastest layout at each number of GPUs, ascending.")),
+    "weak": Term("result", None, N_("Whether the batch grows with the GPUs (weak scaling) or stays (strong scaling).")),
+    "tokens_per_s": Term("result", "1/s", N_("Tokens of one step over the step time: the speed of all GPUs together.")),
+    "efficiency_ratio": Term(
+        "result",
+        None,
+        N_(
+            "Scaling efficiency: tokens/s/GPU over that of the smallest number of GPUs that fits; above one where "
+            "that one has no room for its fastest layouts."
+        ),
+    ),
+    "least_efficiency_ratio": Term("result", None, N_("The efficiency down to which more GPUs are said to pay off.")),
+    "knee_n_gpus": Term(
+        "result", None, N_("The largest number of GPUs up to which the efficiency stays at least_efficiency_ratio.")
+    ),
+    "no_faster_n_gpus": Term(
+        "result", None, N_("The first number of GPUs that gives no more tokens/s than the one before it.")
+    ),
+    "why_none": Term("result", None, N_("Why nothing fits, in words.")),
+    "median_interval_s": Term(
+        "result", "s", N_("The 80 % interval of the median time with failures, from that of the step.")
+    ),
+    "gpu_hours": Term("result", "h", N_("GPUs times the median time of the training with failures.")),
+    "cost_range_usd": Term(
+        "result", "USD", N_("cost_usd at the lowest and the highest price of that tier in the catalog.")
+    ),
+    "fastest": Term("result", None, N_("The fastest layout that fits; of a comparison the fastest cluster, from 0.")),
+    "least_memory": Term("result", None, N_("The legal layout with the lowest peak memory.")),
+    "micro_batches": Term("result", None, N_("The largest micro-batches of the fastest and of the smallest layouts.")),
+    "largest_micro_batch": Term(
+        "result",
+        None,
+        N_(
+            "The most sequences of a micro-batch that fit with room to spare; the batch of a step grows with it, the "
+            "number of micro-batches stays."
+        ),
+    ),
+    "dividing_micro_batch": Term(
+        "result", None, N_("The largest micro-batch that fits and divides the given global batch.")
+    ),
+    "limits": Term("result", None, N_("The most of each thing that fits with room to spare, and the fewest GPUs.")),
+    "longest_sequence": Term("result", None, N_("The longest sequence for which a layout fits, in tokens.")),
+    "largest_model": Term("result", None, N_("The largest model of the same family in the catalog that fits.")),
+    "fewest_gpus": Term("result", None, N_("The fewest GPUs of this kind that hold the job.")),
+    "at_end": Term("result", None, N_("The range that was tried ends there, not what fits.")),
+    "candidates": Term("result", None, N_("The clusters of a comparison.")),
+    "as_given": Term("result", None, N_("A cluster as it was named, with its fastest layout.")),
+    "needed": Term("result", None, N_("The fewest whole nodes of this kind that meet the deadline in the median.")),
+    "needed_why_none": Term("result", None, N_("Why no number of these GPUs meets the deadline.")),
+    "meets_deadline": Term(
+        "result",
+        None,
+        N_(
+            "yes: the whole interval lies within the deadline; likely: the prediction does; unlikely: only the good "
+            "end does; no: nothing does."
+        ),
+    ),
+    "meets_budget": Term("result", None, N_("As meets_deadline, for the cost and the budget.")),
+    "deadline_s": Term("result", "s", N_("The time that the training may take.")),
+    "budget_usd": Term("result", "USD", N_("What the training may cost.")),
+    "fastest_is_clear": Term(
+        "result", None, N_("Whether the fastest cluster leads the next by more than both intervals allow.")
+    ),
+    "cheapest": Term("result", None, N_("The cheapest cluster as given, from 0.")),
+    "cheapest_is_clear": Term(
+        "result",
+        None,
+        N_("Whether the cheapest leads by more than the intervals and by more than providers differ in price."),
+    ),
+    "cheapest_needed": Term("result", None, N_("The cheapest of those that meet the deadline, from 0.")),
+    "holds": Term("result", None, N_("Whether a cluster does what was asked for: fits, in time, within the budget.")),
+    "asked": Term("result", None, N_("The part of a layout that --why-not asks about.")),
+    "outcome": Term(
+        "result", None, N_("How the layouts that were asked about fare: illegal, memory, slower, faster or chosen.")
+    ),
+    "other": Term("result", None, N_("The best layout among those asked about, or the one that comes nearest.")),
+    "rule": Term("result", None, N_("The rule that most of the layouts break.")),
+    "rule_text": Term("result", None, N_("What the rule demands.")),
+    "rule_values": Term("result", None, N_("The sizes that the rule speaks of.")),
+    "largest_class": Term("result", None, N_("The class of memory that takes most where a layout does not fit.")),
+}
+
 #: Every name but error codes. ``optimizer`` and ``recompute`` name a term here; their other meanings are below.
-GLOSSARY: Mapping[str, Term] = _RESULTS | _PHASES | _MEMORY | _LAYOUT | _JOB | _CLUSTER | _TERMS
+GLOSSARY: Mapping[str, Term] = _RESULTS | _ANSWERS | _PHASES | _MEMORY | _LAYOUT | _JOB | _CLUSTER | _TERMS
 #: A name that means something else inside ``memory.by`` or ``layout``.
 MEMORY_TERMS: Mapping[str, Term] = _MEMORY
 LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items() if term.kind == "layout"} | {
@@ -377,7 +572,9 @@ LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items()
 
 #: A job's field whose name means something else elsewhere.
 JOB_TERMS: Mapping[str, Term] = _JOB | {
-    "optimizer": Term("job", None, N_("The optimizer that trains the model: adam.")),
+    "optimizer": Term(
+        "job", None, N_("The optimizer that trains the model: adam, unfused_adam, adam_8bit, sgd, adafactor or muon.")
+    ),
 }
 #: Words that stand in the pages and name no field: values of columns and of ``fits``.
 WORDS: Mapping[str, Term] = {
@@ -425,6 +622,13 @@ PRINTED: Mapping[str, str] = {
     "mb": "micro_batch",
     "recomp": "recompute",
     "zero": "zero_stage",
+    "sched": "schedule",
+    "repl": "dp_replicate",
+    "reshard": "reshard_after_forward",
+    "off.opt": "offload_optimizer",
+    "off.par": "offload_parameters",
+    "dispatch": "dispatcher",
+    "cp by": "cp_kind",
     "split": "stage_split",
     "order": "rank_order",
     "step": "step_time_s",
@@ -455,10 +659,12 @@ ERRORS: Mapping[str, str] = {
     "MW-E112": N_("The unit is not one of this kind of quantity."),
     "MW-E113": N_("A quantity is negative or not finite."),
     "MW-E120": N_("The sequence is longer than the model's learned positions."),
+    "MW-E121": N_("The sequences of a DPO step are no whole pairs."),
+    "MW-E122": N_("A storage format for frozen weights was chosen, and none are frozen."),
     "MW-E130": N_("A layout names a column that does not exist."),
     "MW-E131": N_("A part of a layout is not key=value."),
     "MW-E132": N_("A value of a layout is not what its column takes."),
-    "MW-E133": N_("This ZeRO stage is not modelled yet."),
+    "MW-E133": N_("There is no such ZeRO stage."),
     "MW-E134": N_("A module cannot be recomputed."),
     "MW-E140": N_("What is fixed leaves no way to use all GPUs."),
     "MW-E150": N_("A change is not path=value."),
@@ -483,6 +689,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E214": N_("An oversubscription is less than 1:1 or absurdly large."),
     "MW-E215": N_("A count of a cluster is not a whole number above zero, or is too large."),
     "MW-E216": N_("A cluster file is missing or has wrong fields."),
+    "MW-E217": N_("A scale-up domain is no whole number of nodes."),
     "MW-E220": N_("A model file does not exist or cannot be read."),
     "MW-E221": N_("A directory holds no config.json."),
     "MW-E222": N_("A model file is empty."),
@@ -518,4 +725,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E431": N_("A measured file lacks columns or holds no rows."),
     "MW-E440": N_("A deadline or a budget needs the tokens of a training."),
     "MW-E441": N_("A budget needs a price of the GPU."),
+    "MW-E450": N_("A text is neither a number of GPUs nor a range of them."),
+    "MW-E451": N_("A deadline or a budget of nothing."),
+    "MW-E452": N_("A price is for a GPU that is not compared."),
 }

@@ -11,8 +11,8 @@ import numpy as np
 from meshwright import catalog
 from meshwright.catalog.site_facts import SHOWN_BY
 from meshwright.costmodel import energy
-from meshwright.costmodel.memory import ADAM_STATE_BYTES
 from meshwright.costmodel.money import cost_usd
+from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.costmodel.reliability import (
     Failures,
@@ -38,7 +38,7 @@ _WORK_BISECTIONS = 40
 
 def checkpoint_bytes(job: TrainingJob) -> float:
     """Working weights and optimizer state, each once."""
-    return parameter_count(job.model) * float(job.element_bytes + ADAM_STATE_BYTES)
+    return parameter_count(job.model) * (job.element_bytes + state_bytes_per_parameter(job).optimizer)
 
 
 def failures_of(job: TrainingJob, cluster: Cluster) -> Failures:
