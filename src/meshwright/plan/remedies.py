@@ -301,6 +301,8 @@ def plain_best(
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
+        # A fixed switch may break a rule beside others that the space still tries.
+        batch = batch.take(lawful(job, cluster, batch)[0])
         if not len(batch):
             continue
         estimates = evaluate(job, cluster, batch, constants)
