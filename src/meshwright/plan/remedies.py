@@ -32,8 +32,8 @@ _SAVING: Mapping[str, tuple[Any, ...]] = {
     "offload_optimizer": ("none", "cpu"),
     "offload_parameters": ("none", "cpu"),
 }
-#: What is tried of a changed job or cluster: the named recomputations, no shard groups of their own.
-_PLAIN = Choices(recompute_modules=("core_attention",), hybrid_shards=False)
+#: What is searched to see whether a change helps: whole shards, the named recompute choices.
+_PLAIN = Choices(recompute_modules=("core_attention",), hybrid_shards=False, cp_kinds=("ring",))
 #: Sequences shorter than this are no remedy.
 _SHORTEST_SEQUENCE = 512
 #: Nodes beyond which no cluster is tried that would hold the job.
