@@ -308,7 +308,9 @@ def _offload_choices(fixed: Mapping[str, Any], choices: Choices, zero_stage: int
     if "offload_parameters" in fixed:
         parameters = [known.index(fixed["offload_parameters"])]
     said = fixed.keys() & {"offload_optimizer", "offload_parameters"}
-    return [(o, p) for o, p in itertools.product(optimizer, parameters) if said or p <= o]
+    # What is fixed keeps the rules too: only sharded state is offloaded.
+    pairs = [(o, p) for o, p in itertools.product(optimizer, parameters) if said or p <= o]
+    return [(o, p) for o, p in pairs if (o == 0 or zero_stage >= 1) and (p == 0 or zero_stage >= 3)]
 
 
 def recompute_modules(job: TrainingJob) -> tuple[str, ...]:
