@@ -32,6 +32,14 @@ def _candidates(language: str | None) -> list[str]:
     return [("zh_CN" if name.lower().startswith("zh") else name.split(".")[0].replace("-", "_")) for name in names]
 
 
+def language() -> str:
+    """The language of messages as HTML's ``lang`` writes it: ``en`` or ``zh-CN``."""
+    if _translation is None:
+        set_language(None)
+        return language()
+    return _translation.info().get("language", "en").replace("_", "-")
+
+
 def _(message: str) -> str:
     """Translate one message (English is the key)."""
     if _translation is None:

@@ -406,3 +406,65 @@ def test_a_count_without_a_name_is_told_so(text: str, form: str) -> None:
     with pytest.raises(InputError, match="name is missing") as caught:
         catalog.cluster(text)
     assert form in str(caught.value.nearest)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_nodes", "per_node", "domain", "nics"),
+    [
+        ("64x4 GB200", 64, 4, 72, 72),
+        ("256 GB200", 64, 4, 72, 72),
+        ("8xGB200", 2, 4, 8, 8),
+        ("36x2 GB200", 36, 2, 36, 36),
+        ("64x4 GB200, NVL64", 64, 4, 64, 64),
+        ("GB200 NVL72", 18, 4, 72, 72),
+        ("2x GB300-NVL72, 2:1", 36, 4, 72, 72),
+        ("GB200 NVL36", 9, 4, 36, 36),
+        ("Rubin NVL72", 18, 4, 72, 144),
+        ("48 nodes of Atlas 800T A3", 48, 16, 768, 768),
+        ("8xH100", 1, 8, 8, 8),
+        ("16x8 H100, 4x400Gb IB", 16, 8, 8, 4),
+        ("8xH100 NVL", 1, 8, 8, 2),
+        ("8xMI250X", 1, 8, 8, 4),
+    ],
+)
+def test_scale_up_domains(text: str, n_nodes: int, per_node: int, domain: int, nics: int) -> None:
+    found, _assumed = catalog.cluster(text)
+    assert (found.n_nodes, found.gpus_per_node) == (n_nodes, per_node)
+    assert found.domain_gpus == domain
+    assert found.nics_per_domain == nics
+
+
+def test_a_rack_is_said_to_be_assumed() -> None:
+    found, assumed = catalog.cluster("2x GB200 NVL72")
+    node = next(each for each in assumed if each.name == "node")
+    assert "36 nodes of 4" in node.value
+    assert found.n_gpus == 144
+    assert [each.name for each in assumed].count("node") == 1
+
+
+@given(domain=st.integers(1, 100), per_node=st.integers(1, 16), n_nodes=st.integers(1, 100))
+def test_a_domain_is_whole_nodes_and_no_more_than_there_are(domain: int, per_node: int, n_nodes: int) -> None:
+    plain, _assumed = catalog.cluster("8xH100")
+    fields = {name: getattr(plain, name) for name in Cluster.model_fields}
+    changed = fields | {"gpus_per_node": per_node, "n_nodes": n_nodes, "scale_up_domain_gpus": domain}
+    if domain % per_node:
+        with pytest.raises(InputError, match="whole number of nodes") as caught:
+            Cluster.model_validate(changed)
+        assert caught.value.code == "MW-E217"
+        return
+    found = Cluster.model_validate(changed)
+    assert found.domain_gpus == min(domain, found.n_gpus)
+    assert found.nics_per_domain * per_node == found.nics_per_node * found.domain_gpus
+
+
+def test_a_file_says_its_domain_and_fabric(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'n_nodes = 32\ngpu = "GB200"\ngpus_per_node = 4\nscale_up_domain_gpus = 64\nfabric = "rail-optimised"\n'
+    )
+    found, _assumed = catalog.cluster(str(path))
+    assert found.domain_gpus == 64
+    assert found.fabric == "rail-optimised"
+    path.write_text('n_nodes = 32\ngpu = "GB200"\nfabric = "rails"\n')
+    with pytest.raises(InputError, match="fabric"):
+        catalog.cluster(str(path))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.catalog.description import dense_transformer, model_values
+from meshwright.catalog.description import model_values, transformer
 from meshwright.catalog.provenance import Provenance
 from meshwright.errors import InputError
 from meshwright.specs.model import ModelSpec
@@ -26,11 +26,11 @@ FIELDS: dict[str, Any] = {
 
 
 def test_absent_fields_take_the_usual_values() -> None:
-    model = dense_transformer(FIELDS, "x")
+    model = transformer(FIELDS, "x")
     assert (model.num_key_value_heads, model.head_dim, model.intermediate_size) == (4, 16, 256)
     flags = (model.gated_mlp, model.qkv_bias, model.mlp_bias, model.attention_output_bias, model.dropout)
     assert flags == (False,) * 5
-    wide = dense_transformer({**FIELDS, "head_dim": 24, "num_attention_heads": 5}, "x")
+    wide = transformer({**FIELDS, "head_dim": 24, "num_attention_heads": 5}, "x")
     assert wide.head_dim * wide.num_attention_heads == 120
 
 
@@ -54,7 +54,7 @@ def test_absent_fields_take_the_usual_values() -> None:
 )
 def test_wrong_fields(change: dict[str, Any], code: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        dense_transformer({**FIELDS, **change}, "x")
+        transformer({**FIELDS, **change}, "x")
     assert caught.value.code == code
     assert said in str(caught.value)
 
@@ -65,10 +65,10 @@ def test_divisibility_is_accepted_or_refused_never_rounded(hidden: int, heads: i
     legal = hidden % heads == 0 and heads % kv_heads == 0
     if not legal:
         with pytest.raises(InputError) as caught:
-            dense_transformer(values, "x")
+            transformer(values, "x")
         assert caught.value.code == "MW-E209"
         return
-    model = dense_transformer(values, "x")
+    model = transformer(values, "x")
     assert model.head_dim * model.num_attention_heads == hidden
 
 

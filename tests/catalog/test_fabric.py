@@ -34,6 +34,9 @@ USUAL = catalog.nic("IB-HDR")
         ("8x400G", 8, "infiniband", 400),
         ("400Gb IB", None, "infiniband", 400),
         ("XDR", None, "infiniband", 800),
+        ("ConnectX-8", None, "infiniband", 800),
+        ("4xSlingshot", 4, "slingshot", 200),
+        ("8x400Gb Omni-Path", 8, "omni-path", 400),
     ],
 )
 def test_adapters(text: str, count: int | None, kind: str, gb_per_s: float) -> None:
@@ -71,6 +74,26 @@ def test_what_is_refused(text: str, code: str, said: str) -> None:
         parse_fabric([text], USUAL, "--cluster")
     assert caught.value.code == code
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("rail-optimised", "rail-optimised"),
+        ("rail optimized fabric", "rail-optimised"),
+        ("fat-tree", "fat-tree"),
+        ("Leaf-Spine", "fat-tree"),
+    ],
+)
+def test_topologies(text: str, kind: str) -> None:
+    fabric = parse_fabric(["8x400Gb IB", text, "2:1"], USUAL, "--cluster")
+    assert fabric.kind == kind
+    assert fabric.nics_per_node == 8
+    assert fabric.oversubscription == 2.0
+
+
+def test_a_scale_up_domain() -> None:
+    assert parse_fabric(["NVL64"], USUAL, "--cluster").scale_up_domain_gpus == 64
 
 
 def test_two_kinds_of_adapters_are_refused() -> None:

@@ -104,7 +104,8 @@ def test_a_purchase_is_paid_off_over_its_life(mine: Path) -> None:
     found: Price = catalog.price("mine", "H100-80GB-SXM")
     assert found.usd_per_gpu_hour == pytest.approx(280e3 / 8 / (5 * 365.25 * 24))
     assert found.date == "2026-05-01"
-    assert catalog.prices("H100")[-1].name == "mine"
+    assert catalog.prices("H100", tier="purchase")[0].name == "mine"
+    assert catalog.prices("H100")[0].tier == "on-demand"
 
 
 @pytest.mark.parametrize(

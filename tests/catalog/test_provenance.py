@@ -7,6 +7,7 @@ import pytest
 from meshwright.catalog.provenance import Provenance, dimension_of
 from meshwright.errors import InputError
 from meshwright.specs.hardware import Gpu, Nic, Node
+from meshwright.specs.price import Price
 
 
 @pytest.mark.parametrize(
@@ -28,9 +29,10 @@ def test_dimension_of(field: str, dimension: str | None) -> None:
 
 
 def test_every_quantity_of_the_hardware_nouns_has_a_dimension() -> None:
-    for noun in (Gpu, Nic, Node):
+    for noun in (Gpu, Nic, Node, Price):
         for name, field in noun.model_fields.items():
-            quantity = "BeforeValidator" in str(field.metadata) or name == "peak_flops_per_s"
+            quantity = "BeforeValidator" in f"{field.metadata}{field.annotation}" or name == "peak_flops_per_s"
+            quantity &= name != "date"
             assert quantity == (dimension_of(name) is not None), name
 
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel.block_times import BlockTimes, block_times, launch_wait_s
-from meshwright.costmodel.mesh import place
+from meshwright.costmodel.block_times import COMM_AXES, BlockTimes, Shaped, block_times, launch_wait_s
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout, LayoutBatch, recompute_mask
 
 CONSTANTS = catalog.constants()
+TP = COMM_AXES.index("tp")
 
 
 def _times(job: TrainingJob, cluster: Cluster, layout: Layout, recompute: tuple[str, ...] = ("none",)) -> BlockTimes:
     """One shape under some recompute masks."""
-    rows = LayoutBatch.of([layout])
+    rows = Shaped(LayoutBatch.of([layout]), np.zeros(1, bool), False)
     masks = np.array([recompute_mask(name) for name in recompute], np.int32)
-    return block_times(job, cluster, rows, masks, place("tp", cluster, rows), CONSTANTS)
+    return block_times(job, cluster, rows, masks, CONSTANTS)
 
 
 def test_recompute_adds_what_it_repeats() -> None:
@@ -52,6 +52,6 @@ def test_sequence_parallelism_moves_as_many_bytes_in_more_calls() -> None:
     cluster = catalog.cluster("1x8 A100-80GB")[0]
     plain = _times(job, cluster, Layout(tp=8, micro_batch=4))
     split = _times(job, cluster, Layout(tp=8, micro_batch=4, sp=True))
-    assert split.tp_forward_s[1, 0] == pytest.approx(plain.tp_forward_s[1, 0], rel=0.25)
-    assert split.tp_forward_s[1, 0] > 0
-    assert _times(job, cluster, Layout()).tp_forward_s[1, 0] == 0
+    assert split.comm_forward_s[TP, 1, 0] == pytest.approx(plain.comm_forward_s[TP, 1, 0], rel=0.25)
+    assert split.comm_forward_s[TP, 1, 0] > 0
+    assert _times(job, cluster, Layout()).comm_forward_s[TP, 1, 0] == 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel.parameters import forward_flops_per_sequence, parameter_count
+from meshwright.costmodel.parameters import active_parameter_count, forward_flops_per_sequence, parameter_count
 from meshwright.specs.job import TrainingJob
+from meshwright.specs.model import ModelSpec
+
+from .block.cases import DEEPSEEK_MOE, MIXTRAL_ATTENTION, MIXTRAL_MOE, MLA, block, model
 
 COUNTS = {
     "gpt2": 124_439_808,
@@ -50,3 +53,60 @@ def test_causal_counts_half_of_the_attention_square() -> None:
     square = 4.0 * 4096**2 * 4096 * model.n_layers
     full, causal = (forward_flops_per_sequence(flash, causal=c) for c in (False, True))
     assert full - causal == pytest.approx(square / 2, rel=1e-12)
+
+
+RMSNORM = block("norm", norm="rmsnorm")
+DENSE_LAYERS, MOE_LAYERS = 3, 58
+
+
+def _mixtral() -> ModelSpec:
+    layer = (RMSNORM, MIXTRAL_ATTENTION, RMSNORM, MIXTRAL_MOE)
+    return model(4096, ((32, layer),), prologue=(block("embedding"),), epilogue=(RMSNORM, block("head")))
+
+
+def _deepseek_v3() -> ModelSpec:
+    mlp = block("mlp", intermediate_size=18432, gated=True)
+    return model(
+        7168,
+        ((DENSE_LAYERS, (RMSNORM, MLA, RMSNORM, mlp)), (MOE_LAYERS, (RMSNORM, MLA, RMSNORM, DEEPSEEK_MOE))),
+        vocab_size=129_280,
+        prologue=(block("embedding"),),
+        epilogue=(RMSNORM, block("head")),
+    )
+
+
+def test_parameters_of_mixtures_of_experts() -> None:
+    """Mixtral-8x7B and DeepSeek-V3 (without its further-token module) as transformers counts them."""
+    assert parameter_count(_mixtral()) == 46_702_792_704
+    assert parameter_count(_deepseek_v3()) == 671_026_404_352
+
+
+def test_active_parameters_are_the_published_ones() -> None:
+    """Mixtral: 12.9 B (arXiv 2401.04088); DeepSeek-V3: 37 B (arXiv 2412.19437); a dense model is all active."""
+    assert active_parameter_count(_mixtral()) == pytest.approx(12.9e9, rel=0.005)
+    assert active_parameter_count(_deepseek_v3()) == pytest.approx(37e9, rel=0.02)
+    dense = catalog.model("llama-3-8b")
+    assert active_parameter_count(dense) == parameter_count(dense)
+
+
+@pytest.mark.parametrize("seq_len", [4096, 32768])
+def test_flops_of_a_mixture_are_two_for_each_active_weight_and_token_and_the_attention(seq_len: int) -> None:
+    """DeepSeek-V3: scores 192 and values 128 wide, 128 heads, 61 layers; the token table multiplies nothing."""
+    deepseek = _deepseek_v3()
+    job = TrainingJob(model=deepseek, seq_len=seq_len, global_batch=8)
+    vectors = 61 * (2 * 7168 + 1536 + 512) + 7168
+    weights = active_parameter_count(deepseek) - 129_280 * 7168 - vectors
+    attention = 61 * seq_len**2 * 128 * (192 + 128)
+    assert forward_flops_per_sequence(job) == pytest.approx(2.0 * weights * seq_len + attention, rel=1e-12)
+    full = forward_flops_per_sequence(job, causal=False)
+    assert full == pytest.approx(2.0 * weights * seq_len + 2 * attention, rel=1e-12)
+
+
+def test_a_window_makes_the_flops_of_long_sequences_linear() -> None:
+    """Mistral-7B with its window of 4,096: each further token costs the same."""
+    windowed = block("attention", **{**MIXTRAL_ATTENTION.options, "window": 4096})
+    mistral = model(4096, ((32, (RMSNORM, windowed, RMSNORM, block("mlp", intermediate_size=14336, gated=True))),))
+    counts = [
+        forward_flops_per_sequence(TrainingJob(model=mistral, seq_len=n, global_batch=8)) for n in (8192, 16384, 24576)
+    ]
+    assert counts[2] - counts[1] == pytest.approx(counts[1] - counts[0], rel=1e-12)

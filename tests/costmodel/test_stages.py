@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.costmodel.stages import chunk_parts, layers_per_stage, stage_table
+from meshwright.costmodel.stages import StageKey, chunk_parts, layers_per_stage, stage_table
 
 
 def test_named_splits() -> None:
@@ -29,13 +29,15 @@ def test_every_layer_is_somewhere_and_classes_add_up(n_layers: int, pp: int, vpp
         return
     assert sum(stages) == n_layers
     assert min(stages) >= (0 if split == "ends" else 1)
-    table = stage_table([(pp, vpp, split)], (n_layers,))
+    table = stage_table([StageKey(pp, vpp, split, "1f1b" if vpp == 1 else "interleaved")], (0,) * n_layers)
     assert int(table.multiplicity.sum()) == pp
     total = (table.counts * table.multiplicity[:, None, :]).sum(axis=0)[:, 0]
     np.testing.assert_array_equal(total, [1, n_layers, 1])
     assert table.first_rank[0, 0] == 0
 
 
-def test_groups_of_layers_fall_where_they_are() -> None:
-    parts = chunk_parts(4, 1, "even", (3, 5))
+def test_kinds_of_layers_fall_where_they_are() -> None:
+    parts = chunk_parts(StageKey(4, 1, "even", "1f1b"), (0,) * 3 + (1,) * 5)
     assert parts == [(1, 2, 0, 0), (0, 1, 1, 0), (0, 0, 2, 0), (0, 0, 2, 1)]
+    # Gemma's five local layers to a global one: kinds come back, and are counted as one kind each.
+    assert chunk_parts(StageKey(2, 1, "even", "1f1b"), (0, 0, 1, 0, 0, 1)) == [(1, 2, 1, 0), (0, 2, 1, 1)]

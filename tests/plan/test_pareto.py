@@ -108,3 +108,23 @@ def test_the_shown_front_steps_in_memory() -> None:
     assert front.found.row.tolist() == [0, 1, 2, 3]
     assert front.shown().row.tolist() == [0, 3]
     assert front.shown().peak_bytes == pytest.approx([100.0, 90.0])
+
+
+@given(POINTS, st.integers(1, 60), st.integers(1, 8))
+def test_the_smallest_are_those_of_a_full_sort(points: list[tuple[int, int]], cut: int, size: int) -> None:
+    layouts, scores = batch([float(t) for t, _ in points], [float(p) for _, p in points])
+    best = Best(size, "memory")
+    rows = np.arange(len(points), dtype=np.int64)
+    for start in range(0, len(points), cut):
+        part = slice(start, start + cut)
+        best.offer(rows[part], layouts.take(part), _take(scores, part), np.ones(len(rows[part]), bool))
+    expected = sorted((peak, time, row) for row, (time, peak) in enumerate(points))[:size]
+    assert best.found.row.tolist() == [row for _, _, row in expected]
+
+
+def test_by_energy_a_worse_variant_must_save_memory() -> None:
+    layouts, scores = batch([3.0, 2.0, 1.0], [100.0, 99.5, 50.0], micro_batch=[1, 1, 1], recompute=[0, 1, 16])
+    best = Best(5, "energy")
+    best.offer(np.arange(3), layouts, scores, np.ones(3, bool), np.array([10.0, 11.0, 12.0]))
+    assert best.found.row.tolist() == [0, 1, 2]
+    assert best.shown(3).row.tolist() == [0, 2]

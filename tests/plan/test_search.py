@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel import evaluate, legal, memory_peak_bytes, score
+from meshwright.costmodel.energy import mean_power_w
 from meshwright.plan.search import MEMORY_RULE, Found, budget_bytes, search
 from meshwright.plan.space import space
 from meshwright.specs.constants import Constants
@@ -166,3 +167,48 @@ def test_rows_of_a_large_space_equal_single_estimates(job: Jobs, cluster: Cluste
         assert scores.step_time_s[i] == pytest.approx(float(alone.step_time_s[0]), rel=1e-9)
         assert scores.peak_allocated_bytes[i] == pytest.approx(float(alone.peak_allocated_bytes[0]), rel=1e-12)
         assert scores.peak_reserved_bytes[i] == pytest.approx(float(alone.peak_reserved_bytes[0]), rel=1e-12)
+
+
+def test_the_smallest_is_that_of_a_full_sort(
+    task: TrainingJob, place: Cluster, constants: Constants, everything: tuple[LayoutBatch, EstimateBatch]
+) -> None:
+    _layouts, estimates = everything
+    found = search(task, place, constants, objective="memory")
+    assert found.best.peak_bytes[0] == pytest.approx(estimates.peak_reserved_bytes.min())
+    assert (np.diff(found.best.peak_bytes) >= 0).all()
+    # With a limit on the step the smallest of those that keep it; the front does not care.
+    limit_s = float(np.quantile(estimates.step_time_s, 0.05))
+    soon = search(task, place, constants, objective="memory", max_step_time_s=limit_s)
+    kept = estimates.step_time_s <= limit_s
+    assert soon.best.peak_bytes[0] == pytest.approx(estimates.peak_reserved_bytes[kept].min())
+    assert (soon.best.step_time_s <= limit_s).all()
+    assert soon.pareto.row.tolist() == found.pareto.row.tolist()
+
+
+@pytest.mark.parametrize("chunk_rows", [1_000, 131_072])
+def test_the_most_frugal_is_that_of_a_full_sort(
+    task: TrainingJob,
+    place: Cluster,
+    constants: Constants,
+    everything: tuple[LayoutBatch, EstimateBatch],
+    chunk_rows: int,
+) -> None:
+    _layouts, estimates = everything
+    power_w = mean_power_w(estimates.breakdown_s, estimates.step_time_s, place, 1.0, constants)
+    energy_j = np.where(estimates.fits == 2, power_w * estimates.step_time_s, np.inf)
+    found = search(task, place, constants, objective="energy", chunk_rows=chunk_rows)
+    assert found.best.step_energy_j[0] == pytest.approx(energy_j.min())
+    assert (np.diff(found.best.step_energy_j) >= 0).all()
+    assert found.searched == len(estimates)
+
+
+def test_where_none_is_soon_enough_the_fastest_is_told(
+    task: TrainingJob, place: Cluster, constants: Constants, everything: tuple[LayoutBatch, EstimateBatch]
+) -> None:
+    found = search(task, place, constants, objective="memory", max_step_time_s=1e-3)
+    assert found.best.step_time_s.tolist() == pytest.approx([everything[1].step_time_s.min()])
+
+
+def test_cost_follows_time(task: TrainingJob, place: Cluster, constants: Constants) -> None:
+    cheapest, fastest = (search(task, place, constants, objective=name) for name in ("cost", "time"))
+    assert found_layouts(cheapest) == found_layouts(fastest)

@@ -20,3 +20,20 @@ def test_learned_positions_limit_the_sequence() -> None:
 def test_bytes_of_the_formats() -> None:
     job = TrainingJob(model=catalog.model("gpt2"), seq_len=512, global_batch=8, precision="fp16", grad_dtype="fp32")
     assert (job.element_bytes, job.grad_bytes) == (2, 4)
+
+
+def test_narrow_recipes_keep_activations_in_bf16() -> None:
+    def bytes_of(precision: str) -> int:
+        return TrainingJob.model_validate(
+            {"model": catalog.model("gpt2"), "seq_len": 512, "global_batch": 8, "precision": precision}
+        ).element_bytes
+
+    assert [bytes_of(p) for p in ("fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4")] == [4, 4, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("said", "meant"), [("adamw", "adam"), ("fused_adam", "adam"), ("adamw8bit", "adam_8bit")])
+def test_optimizers_by_their_other_names(said: str, meant: str) -> None:
+    job = TrainingJob.model_validate(
+        {"model": catalog.model("gpt2"), "seq_len": 512, "global_batch": 8, "optimizer": said}
+    )
+    assert job.optimizer == meant

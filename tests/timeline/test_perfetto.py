@@ -18,10 +18,12 @@ from meshwright.timeline import perfetto
 from meshwright.timeline.replay import replay
 from meshwright.timeline.step import StepLabels, step_timeline
 
-CASE = PipelineTimes("interleaved", 2, 2, 4, np.full((2, 2), 1.234567e-3), np.full((2, 2), 2.5e-3), 1e-5)
+CASE = PipelineTimes(
+    "interleaved", 2, 2, 4, np.full((2, 2), 1.234567e-3), np.full((2, 2), 2.5e-3), np.full((2, 2), 1e-3), 1e-5
+)
 #: Arguments that PyTorch has but no trace at hand shows (torch/csrc/profiler/util.h), and those that are ours.
 UNSEEN = {"Src Rank", "Dst Rank"}
-OURS = {"term", "micro batch", "chunk"}
+OURS = {"term", "micro batch", "chunk", "stage"}
 
 
 def load(path: Path) -> dict[str, Any]:

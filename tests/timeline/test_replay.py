@@ -12,20 +12,22 @@ from meshwright.timeline.replay import Replay, replay, replay_orders
 
 
 def even(schedule: str, pp: int, vpp: int, m: int, hop_s: float = 0.0) -> PipelineTimes:
-    return PipelineTimes(schedule, pp, vpp, m, np.full((pp, vpp), 1.0), np.full((pp, vpp), 2.0), hop_s)
+    one = np.ones((pp, vpp))
+    return PipelineTimes(schedule, pp, vpp, m, one, 2 * one, 0.8 * one, hop_s)
 
 
 def uneven(schedule: str, pp: int, vpp: int, m: int, hop_s: float) -> PipelineTimes:
     rng = np.random.default_rng(pp * m)
     shape = (pp, vpp)
-    return PipelineTimes(schedule, pp, vpp, m, rng.uniform(1, 2, shape), rng.uniform(2, 4, shape), hop_s)
+    forward_s, backward_s = rng.uniform(1, 2, shape), rng.uniform(2, 4, shape)
+    return PipelineTimes(schedule, pp, vpp, m, forward_s, backward_s, backward_s * rng.uniform(0.3, 0.5), hop_s)
 
 
 CASES = [("1f1b", 1, 1, 3), ("1f1b", 4, 1, 2), ("1f1b", 4, 1, 9), ("interleaved", 2, 2, 2), ("interleaved", 4, 3, 8)]
 
 
 def finish(run: Replay) -> dict[tuple[bool, int, int, int], tuple[float, float]]:
-    keys = zip(run.is_backward.tolist(), run.rank.tolist(), run.chunk.tolist(), run.micro_batch.tolist(), strict=True)
+    keys = zip((run.phase == 1).tolist(), run.rank.tolist(), run.chunk.tolist(), run.micro_batch.tolist(), strict=True)
     return dict(zip(keys, zip(run.start_s.tolist(), run.finish_s.tolist(), strict=True), strict=True))
 
 

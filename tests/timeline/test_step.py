@@ -14,7 +14,8 @@ from meshwright.timeline.step import STEP_NAME, StepLabels, step_timeline
 def times(schedule: str = "1f1b", pp: int = 4, vpp: int = 1, m: int = 6, hop_s: float = 1e-4) -> PipelineTimes:
     rng = np.random.default_rng(1)
     shape = (pp, vpp)
-    return PipelineTimes(schedule, pp, vpp, m, rng.uniform(1e-3, 2e-3, shape), rng.uniform(2e-3, 5e-3, shape), hop_s)
+    backward_s = rng.uniform(2e-3, 5e-3, shape)
+    return PipelineTimes(schedule, pp, vpp, m, rng.uniform(1e-3, 2e-3, shape), backward_s, backward_s * 0.4, hop_s)
 
 
 def lanes(timeline: Timeline, kind: str) -> list[int]:

@@ -49,3 +49,26 @@ def test_an_unknown_name_is_blamed_on_the_argument() -> None:
     with pytest.raises(InputError, match="not a GPU") as caught:
         catalog("gpu", "nope")
     assert caught.value.where == "NAME"
+
+
+def test_prices_are_listed_for_a_gpu_and_shown_for_one() -> None:
+    listed = catalog("price", "h100")
+    assert len(listed.rows) > 10
+    assert "6.88 USD/GPUh" in listed.rows[0].summary, "AWS's list price of 2026-11-09, the newest on-demand one"
+    one = catalog("price", listed.rows[0].name)
+    values = {field.field: field for field in one.fields}
+    assert values["usd_per_gpu_hour"].text == "6.88 USD/GPUh"
+    assert values["date"].text == "2026-11-09"
+    assert all(field.source for field in one.fields)
+
+
+def test_chips_known_from_the_community_alone_are_marked() -> None:
+    marked = {row.name for row in catalog("gpu").rows if "community" in row.summary}
+    assert {"H20-96GB-SXM", "MLU590", "BR100"} <= marked
+    assert not marked & {"H100-80GB-SXM", "MI300X", "Ascend-910B2", "Gaudi3"}
+
+
+def test_a_node_says_how_far_its_links_reach() -> None:
+    rows = {row.name: row.summary for row in catalog("node").rows}
+    assert "over 72 GPUs" in rows["GB200-tray"]
+    assert "over" not in rows["HGX-H100"]

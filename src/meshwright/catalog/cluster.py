@@ -1,12 +1,13 @@
 """A cluster from the text people write, or from their TOML file.
 
 Text: ``8xH100`` - ``256x8 A100-80GB`` (nodes x GPUs) - ``2048xA100-80GB`` (whole usual nodes) - ``16 nodes of
-p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``local`` (the CPU cores of this machine), then, after commas, adapters a node
-(``4x100Gb OPA``, ``8xNDR``) and ``2:1 oversubscribed``.
+p5.48xlarge`` - ``64 H100 on 8 nodes`` - ``2x GB200 NVL72`` (racks) - ``local`` (the CPU cores of this machine), then,
+after commas, adapters a node (``4x100Gb OPA``, ``8xNDR``), ``2:1 oversubscribed``, ``rail-optimised`` or ``fat-tree``,
+and ``NVL64`` for an NVLink domain of 64 GPUs.
 
 File (``.toml``): ``n_nodes``, and ``node`` (a catalog name) or ``gpu`` with ``gpus_per_node``; optionally ``nic`` (a
 catalog name or ``"200 Gb/s RoCE"``), ``nics_per_node``, ``scale_up``, ``host_memory_bytes`` (``"1 TiB"``),
-``cpu_vendor``, ``oversubscription`` (2.0 for 2:1).
+``cpu_vendor``, ``fabric`` (``"rail-optimised"``), ``oversubscription`` (2.0 for 2:1), ``scale_up_domain_gpus``.
 
 A GPU that no node of the catalog is the usual one for (one of your own) gets a node made up around it, each value
 of which is reported as assumed; over several nodes the adapters have to be said.
@@ -42,11 +43,13 @@ _FILE_KEYS = (
     "nic",
     "nics_per_node",
     "scale_up",
+    "scale_up_domain_gpus",
     "host_memory_bytes",
     "cpu_vendor",
+    "fabric",
     "oversubscription",
 )
-_FILE_COUNTS: tuple[str, ...] = ("n_nodes", "gpus_per_node", "nics_per_node")
+_FILE_COUNTS: tuple[str, ...] = ("n_nodes", "gpus_per_node", "nics_per_node", "scale_up_domain_gpus")
 #: What the usual node of a GPU answers where a file does not.
 _FROM_NODE = ("gpus_per_node", "scale_up", "nic", "nics_per_node", "host_memory_bytes", "cpu_vendor")
 #: The node that is made up around a GPU without a usual one; its host memory is three times that of its GPUs, as in
@@ -54,6 +57,7 @@ _FROM_NODE = ("gpus_per_node", "scale_up", "nic", "nics_per_node", "host_memory_
 _MADE_UP_GPUS = 8
 _MADE_UP_NIC = "IB-NDR"
 _HOST_OVER_GPU_MEMORY = 3.0
+_RACKS = re.compile(r"^(?:(\d{1,6})\s*x?\s*)?(\S.*?)[-\s]*NVL\s*(\d{1,4})$", re.IGNORECASE)
 _THOUSANDS = re.compile(r"^\d{1,3}(?:,\d{3})+(?=\s*x|\s)")
 
 
@@ -72,6 +76,13 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
         raise not_understood(said, where)
     if loader.fold(machines_text) == "local" and not fabric_parts:
         return _local(said)
+    if (racks := _racks(machines_text)) is not None:
+        machines, rack = racks
+        built, assumed = _assembled(said, machines, [rack, *filter(None, fabric_parts)], where)
+        value = _("{count} nodes of {gpus} GPUs").format(count=built.n_nodes, gpus=built.gpus_per_node)
+        why = _("{name} names whole racks of {gpus} GPUs").format(name=machines_text, gpus=built.scale_up_domain_gpus)
+        nodes = Assumed(name="node", value=value, why=why)
+        return built, (nodes, *(each for each in assumed if each.name != "node"))
     try:
         machines = parse_machines(machines_text, where)
     except InputError:
@@ -80,6 +91,17 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
             raise _directory(said, where) from None
         raise
     return _assembled(said, machines, [part for part in fabric_parts if part], where)
+
+
+def _racks(text: str) -> tuple[Machines, str] | None:
+    """The machines of ``2x GB200 NVL72``, racks whose GPUs one NVLink domain joins, and the word for the domain."""
+    if (match := _RACKS.match(text)) is None or (written := loader.find("gpu", match[2])) is None:
+        return None
+    node, domain = _usual_node(written), int(match[3])
+    if node is None or node.scale_up_domain_gpus is None:
+        return None
+    n_nodes = int(match[1] or 1) * max(domain // node.gpus_per_node, 1)
+    return Machines(Named(written, match[2]), n_nodes=n_nodes, gpus_per_node=node.gpus_per_node), f"NVL{domain}"
 
 
 def _assembled(
@@ -101,6 +123,7 @@ def _assembled(
     fabric = parse_fabric(fabric_parts, usual_nic if usual is not None else None, where)
     if usual is None and n_nodes > 1 and fabric.nic is None and not nic_follows:
         raise _no_adapters(text, gpu, where)
+    domain = fabric.scale_up_domain_gpus or _domain(node, gpus_per_node)
     built = Cluster(
         text=text,
         gpu=gpu,
@@ -109,14 +132,23 @@ def _assembled(
         n_nodes=n_nodes,
         gpus_per_node=gpus_per_node,
         nics_per_node=fabric.nics_per_node or usual_nics,
-        scale_up=node.scale_up if gpus_per_node > 1 else "none",
+        scale_up=node.scale_up if gpus_per_node > 1 or domain is not None else "none",
+        scale_up_domain_gpus=domain,
         host_memory_bytes=node.host_memory_bytes,
         cpu_vendor=node.cpu_vendor,
+        fabric=fabric.kind or "fat-tree",
         oversubscription=fabric.oversubscription or 1.0,
     )
     if usual is None:
         return built, tuple(_assumptions_of_made_up(built, machines, fabric))
     return built, tuple(_assumptions(built, machines, fabric))
+
+
+def _domain(node: Node, gpus_per_node: int) -> int | None:
+    """GPUs of the node's scale-up domain where each node gives ``gpus_per_node`` of its own to the job."""
+    if node.scale_up_domain_gpus is None:
+        return None
+    return node.scale_up_domain_gpus // node.gpus_per_node * gpus_per_node
 
 
 def _made_up(gpu: Gpu, machines: Machines) -> Node:
@@ -349,7 +381,9 @@ def _with_file(built: Cluster, data: dict[str, Any], counts: dict[str, int], pla
     changed: dict[str, Any] = {"nics_per_node": counts.get("nics_per_node", built.nics_per_node)}
     if "nic" in data:
         changed["nic"] = nic_of(str(data["nic"]), built.nic, f"{place}: nic", example="100Gb OPA")
-    for key in ("scale_up", "cpu_vendor", "oversubscription"):
+    if "scale_up_domain_gpus" in counts:
+        changed["scale_up_domain_gpus"] = counts["scale_up_domain_gpus"]
+    for key in ("scale_up", "cpu_vendor", "fabric", "oversubscription"):
         if key in data:
             changed[key] = data[key]
     if "host_memory_bytes" in data:

@@ -1,7 +1,8 @@
-"""A model as people describe it, checked: the fields of a dense transformer, or blocks written out.
+"""A model as people describe it, checked: the fields of a transformer, or blocks written out.
 
-In a model's TOML either a ``[transformer]`` table with the fields of ``specs.model.DenseTransformer``, or
-``hidden_size``, ``vocab_size``, ``max_position_embeddings``, ``tie_word_embeddings`` and blocks of any kind::
+In a model's TOML either a ``[transformer]`` table with the fields of ``specs.model.Transformer`` (``[transformer.moe]``
+and the like for its sub-tables), or ``hidden_size``, ``vocab_size``, ``max_position_embeddings``,
+``tie_word_embeddings`` and blocks of any kind::
 
     [[prologue]]
     kind = "embedding"
@@ -26,13 +27,12 @@ from meshwright.catalog.provenance import Provenance
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.limits import LAYERS, MODEL_SIZES, ROWS, WIDTH, at_most
-from meshwright.specs.model import DenseTransformer
+from meshwright.specs.model import LAYER_PARTS, TABLES, Transformer, layer_sequence
 
-#: What a description must say; the MLP width only where three matrices leave no usual one.
+#: What every description must say.
 REQUIRED = (
     "hidden_size",
     "num_hidden_layers",
-    "num_attention_heads",
     "vocab_size",
     "max_position_embeddings",
     "norm",
@@ -48,7 +48,20 @@ SIZES = (
     "intermediate_size",
     "vocab_size",
     "max_position_embeddings",
+    "sliding_window",
+    "attention_chunk_size",
+    "embedding_size",
+    "num_labels",
 )
+_HEADS = ("attention", "sliding_attention", "chunked_attention")
+#: What a layer's part needs said beside the table of its name.
+_PART_NEEDS = {
+    **dict.fromkeys(_HEADS, ("num_attention_heads",)),
+    "sliding_attention": ("num_attention_heads", "sliding_window"),
+    "chunked_attention": ("num_attention_heads", "attention_chunk_size"),
+    "mla": ("num_attention_heads", "mla"),
+    "mlp": (),
+}
 _FLAG_DEFAULTS = {"gated_mlp": False, "qkv_bias": False, "attention_output_bias": False, "mlp_bias": False}
 _BLOCK_LISTS = ("prologue", "layers", "epilogue")
 
@@ -70,17 +83,22 @@ def model_values(name: str, body: Mapping[str, Any], provenance: Provenance) -> 
             "MW-E205",
             _("'{key}' does not stand beside [transformer].").format(key=beside[0]),
             where=place,
-            nearest=did_you_mean(beside[0], DenseTransformer.model_fields),
+            nearest=did_you_mean(beside[0], Transformer.model_fields),
         )
-    values = {key: provenance.value(key, value, None) for key, value in table.items()}
-    spec = dense_transformer(values, place).spec(name, family)
+    values = {key: _read(key, written, provenance) for key, written in table.items()}
+    spec = transformer(values, place).spec(name, family)
     return {key: getattr(spec, key) for key in type(spec).model_fields if key not in ("name", "aliases", "facts")}
 
 
-def dense_transformer(
-    values: Mapping[str, Any], place: str, *, spelled: Mapping[str, str] | None = None
-) -> DenseTransformer:
-    """Checked fields of a dense transformer; absent ones take the usual value.
+def _read(key: str, written: Any, provenance: Provenance) -> Any:
+    if key in TABLES and isinstance(written, Mapping) and "value" not in written:
+        return {inner: provenance.value(f"{key}.{inner}", value, None) for inner, value in written.items()}
+    value = provenance.value(key, written, None)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def transformer(values: Mapping[str, Any], place: str, *, spelled: Mapping[str, str] | None = None) -> Transformer:
+    """Checked fields of a transformer; absent ones take the usual value.
 
     Key/value heads default to the heads, the head size to their share of the hidden size, an ungated MLP to four
     times the hidden size. ``spelled`` says how the file at ``place`` spells a field, for messages. Raises InputError:
@@ -89,45 +107,103 @@ def dense_transformer(
     """
     said = dict(spelled or {})
     given = {key: value for key, value in values.items() if value is not None}
-    for key in given:
-        if key not in DenseTransformer.model_fields:
-            raise InputError(
-                "MW-E205",
-                _("unknown field."),
-                where=f"{place}: {key}",
-                nearest=did_you_mean(key, DenseTransformer.model_fields),
-            )
-    required = REQUIRED + (("intermediate_size",) if given.get("gated_mlp") else ())
-    if missing := [said.get(key, key) for key in required if key not in given]:
+    _known_fields(given, Transformer.model_fields, place)
+    for key, table in TABLES.items():
+        if isinstance(given.get(key), Mapping):
+            _known_fields(given[key], table.model_fields, f"{place}: {key}", ".")
+    if missing := [said.get(key, key) for key in _needed(given, place, said) if _absent(given, key)]:
         raise InputError("MW-E206", _("missing: {fields}.").format(fields=", ".join(missing)), where=place)
-    for key in SIZES:
-        if key in given:
-            _whole(given[key], f"{place}: {said.get(key, key)}", MODEL_SIZES.get(key, WIDTH))
+    for key, value in _sizes(given):
+        _whole(value, f"{place}: {said.get(key, key)}", MODEL_SIZES.get(key, WIDTH))
     full = _completed(given, place, said)
     try:
-        return DenseTransformer.model_validate(full, strict=True)
+        return Transformer.model_validate(full, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0])
+        key = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
         raise InputError("MW-E205", f"{first['msg']}.", where=f"{place}: {said.get(key, key)}") from None
 
 
+def _known_fields(given: Mapping[str, Any], fields: Mapping[str, Any], place: str, joint: str = ": ") -> None:
+    for key in given:
+        if key not in fields:
+            raise InputError(
+                "MW-E205", _("unknown field."), where=f"{place}{joint}{key}", nearest=did_you_mean(key, fields)
+            )
+
+
+def _absent(given: Mapping[str, Any], key: str) -> bool:
+    table, _dot, inner = key.partition(".")
+    return table not in given or (bool(inner) and inner not in given[table])
+
+
+def _sizes(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Every size with its name, those of the sub-tables dotted; a nought there may mean "none" and is left out."""
+    found = [(key, given[key]) for key in SIZES if key in given]
+    for key in TABLES:
+        table = given.get(key)
+        inner = table.items() if isinstance(table, Mapping) else ()
+        found += [(f"{key}.{name}", size) for name, size in inner if isinstance(size, int) and size != 0]
+    return [(key, size) for key, size in found if not (isinstance(size, bool) and "." in key)]
+
+
+def _needed(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> list[str]:
+    """The fields that must be there: always, for the layers' parts, and of the sub-tables that are."""
+    parts = {part for layer in _layers(given, place, said) for part in layer}
+    by_part = [name for part in LAYER_PARTS if part in parts for name in _PART_NEEDS.get(part, (part,))]
+    # The MLP width only where three matrices leave no usual one.
+    width = ["intermediate_size"] if "mlp" in parts and given.get("gated_mlp") else []
+    inner = [
+        f"{key}.{name}"
+        for key, table in TABLES.items()
+        if isinstance(given.get(key), Mapping)
+        for name, field in table.model_fields.items()
+        if field.is_required()
+    ]
+    return list(dict.fromkeys([*REQUIRED[:2], *by_part, *REQUIRED[2:], *width, *inner]))
+
+
+def _layers(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The parts of one period of layers. Raises InputError MW-E205 for what is no list of known parts."""
+    where = f"{place}: {said.get('layer_types', 'layer_types')}"
+    written = given.get("layer_types", ())
+    if not isinstance(written, Sequence) or not all(isinstance(entry, str) for entry in written):
+        raise InputError("MW-E205", _("must be a list of names."), where=where)
+    if not written:
+        mixer = "mla" if "mla" in given else "sliding_attention" if "sliding_window" in given else "attention"
+        return [(mixer, "moe" if "moe" in given else "mlp")]
+    try:
+        found = layer_sequence(written, LAYERS)
+    except ValueError as error:
+        raise InputError(
+            "MW-E205",
+            _("'{text}' is no kind of layer.").format(text=error),
+            where=where,
+            nearest=_("Write it like '{example}'.").format(example="3*sliding_attention+mlp"),
+        ) from None
+    if odd := [part for layer in found for part in layer if part not in LAYER_PARTS]:
+        raise InputError(
+            "MW-E205",
+            _("'{text}' is no kind of layer.").format(text=odd[0]),
+            where=where,
+            nearest=did_you_mean(odd[0], LAYER_PARTS, show=len(LAYER_PARTS)),
+        )
+    return found
+
+
 def _completed(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> dict[str, Any]:
-    hidden, heads = given["hidden_size"], given["num_attention_heads"]
-    kv_heads = given.get("num_key_value_heads", heads)
-    if "head_dim" not in given and hidden % heads:
-        raise _division(("hidden_size", hidden), ("num_attention_heads", heads), place, said)
-    if heads % kv_heads:
-        raise _division(("num_attention_heads", heads), ("num_key_value_heads", kv_heads), place, said)
-    # Heads times their size is a product that each of them alone does not bound.
-    at_most(heads * given.get("head_dim", 1), ROWS, f"{place}: {said.get('head_dim', 'head_dim')}", "MW-E208")
+    hidden = given["hidden_size"]
     gated = bool(given.get("gated_mlp"))
-    usual = {
-        "num_key_value_heads": heads,
-        "head_dim": hidden // heads,
-        "intermediate_size": 4 * hidden,
-        "activation": "silu" if gated else "gelu",
-    }
+    usual: dict[str, Any] = {"intermediate_size": 4 * hidden, "activation": "silu" if gated else "gelu"}
+    if heads := given.get("num_attention_heads"):
+        kv_heads = given.get("num_key_value_heads", heads)
+        if "head_dim" not in given and "mla" not in given and hidden % heads:
+            raise _division(("hidden_size", hidden), ("num_attention_heads", heads), place, said)
+        if heads % kv_heads:
+            raise _division(("num_attention_heads", heads), ("num_key_value_heads", kv_heads), place, said)
+        # Heads times their size is a product that each of them alone does not bound.
+        at_most(heads * given.get("head_dim", 1), ROWS, f"{place}: {said.get('head_dim', 'head_dim')}", "MW-E208")
+        usual |= {"num_key_value_heads": heads, "head_dim": max(1, hidden // heads)}
     return {**_FLAG_DEFAULTS, **usual, **given}
 
 

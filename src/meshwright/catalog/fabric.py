@@ -1,4 +1,4 @@
-"""The part of a cluster's text that speaks of the network: adapters a node and oversubscription."""
+"""The part of a cluster's text that speaks of the network: adapters a node, topology, oversubscription, domain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshwright.catalog import loader
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.specs.fact import Fact
-from meshwright.specs.hardware import Nic
+from meshwright.specs.hardware import FabricKind, Nic
 from meshwright.specs.limits import NICS_PER_NODE, OVERSUBSCRIPTION, at_most
 from meshwright.units import parse_quantity
 
@@ -35,6 +35,9 @@ KINDS = {
     "ethernet": "ethernet",
     "tcp": "ethernet",
     "efa": "efa",
+    "slingshot": "slingshot",
+    "slingshot11": "slingshot",
+    "cxi": "slingshot",
 }
 _COUNT = re.compile(r"^(\d+)\s*x\s*(.+)$", re.IGNORECASE)
 _SPEED = re.compile(
@@ -45,6 +48,19 @@ _SPEED = re.compile(
 _RATIO = re.compile(
     r"^(\d{1,6}(?:\.\d{1,6})?)\s*:\s*(\d{1,6}(?:\.\d{1,6})?)\s*(?:over[- ]?subscri(?:bed|ption))?$", re.IGNORECASE
 )
+_DOMAIN = re.compile(r"^NVL\s*(\d{1,6})$", re.IGNORECASE)
+#: Words for how the adapters meet the switches (folded) -> the word of the Cluster noun.
+_TOPOLOGIES: dict[str, FabricKind] = {
+    "railoptimised": "rail-optimised",
+    "railoptimized": "rail-optimised",
+    "railaligned": "rail-optimised",
+    "rail": "rail-optimised",
+    "rails": "rail-optimised",
+    "fattree": "fat-tree",
+    "clos": "fat-tree",
+    "leafspine": "fat-tree",
+    "spineleaf": "fat-tree",
+}
 _FULL = frozenset({"nonblocking", "fullbisection", "fullbisectionbandwidth", "notoversubscribed"})
 
 
@@ -55,10 +71,13 @@ class Fabric:
     nic: Nic | None = None
     nics_per_node: int | None = None
     oversubscription: float | None = None
+    kind: FabricKind | None = None
+    scale_up_domain_gpus: int | None = None
 
 
 def parse_fabric(parts: list[str], usual: Nic | None, where: str) -> Fabric:
-    """The comma-separated parts after the machines, such as ``4x100Gb OPA`` and ``2:1 oversubscribed``.
+    """The comma-separated parts after the machines, such as ``4x100Gb OPA``, ``rail-optimised``, ``2:1
+    oversubscribed`` and ``NVL64``.
 
     ``usual`` is the adapter of the machines named, whose kind stands in where only a speed is given. Raises
     InputError MW-E213 (not understood), MW-E214 (a ratio below one), MW-E215 (no adapters).
@@ -68,6 +87,10 @@ def parse_fabric(parts: list[str], usual: Nic | None, where: str) -> Fabric:
         ratio = _oversubscription(part, where)
         if ratio is not None:
             fabric.oversubscription = ratio
+        elif (kind := _TOPOLOGIES.get(loader.fold(part.casefold().removesuffix("fabric").strip()))) is not None:
+            fabric.kind = kind
+        elif (domain := _DOMAIN.match(part)) is not None:
+            fabric.scale_up_domain_gpus = int(domain[1])
         elif fabric.nic is None:
             fabric.nic, fabric.nics_per_node = _adapters(part, usual, where)
         else:

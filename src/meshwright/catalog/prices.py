@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import cast
 
 from meshwright.catalog import loader
@@ -21,12 +20,14 @@ def prices(gpu: str | None = None, *, tier: str | None = None, provider: str | N
     Within a tier the newest comes first, and of one day the cheapest. Raises InputError MW-E201 for an unknown GPU,
     MW-E203..MW-E206 for a wrong file.
     """
-    wanted = None if gpu is None else loader.entry("gpu", gpu, where="--price").name
-    canonical = functools.cache(_canonical)
+    called = None
+    if gpu is not None:
+        entry = loader.entry("gpu", gpu, where="--price")
+        called = {loader.fold(name) for name in (entry.name, *entry.aliases)}
     found = [
         cast("Price", loader.build(written))
         for written in loader.written_entries("price")
-        if wanted is None or canonical(str(written.data.get("gpu", ""))) == wanted
+        if called is None or loader.fold(str(written.data.get("gpu"))) in called
     ]
     found = [
         each
@@ -85,8 +86,3 @@ def _given(text: str, gpu: str, where: str) -> Price:
         date="",
         usd_per_hour=rate,
     )
-
-
-def _canonical(name: str) -> str | None:
-    written = loader.find("gpu", name)
-    return None if written is None else written.name

@@ -16,7 +16,7 @@ _USUAL, _OTHER = "usual", "modest"
 #: field -> the number of an answer that shows best how it moves with the field
 SHOWN_BY = {
     "pue": "energy_j",
-    "node_checkpoint_bytes_per_s": "time_to_train_with_failures_s",
+    "storage_bytes_per_s": "time_to_train_with_failures_s",
     "restart_s": "time_to_train_with_failures_s",
     "failures_per_1000_node_days": "time_to_train_with_failures_s",
 }
@@ -38,6 +38,7 @@ def with_site(cluster: Cluster) -> tuple[Cluster, tuple[Assumed, ...]]:
             value=values[name],
             why=why[name],
             alternative=Change(path=f"cluster.site.{name}", value=alternatives[name]),
+            total=SHOWN_BY[name],
         )
         for name in missing
     )

@@ -26,12 +26,13 @@ def written(value: Any) -> str:
 
 
 def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training: bool = True) -> None:
-    """One row an assumption: name, value, why, and what moves under its alternative.
+    """One row an assumption: name, value, why, and the step time under its alternative.
 
-    Without a whole ``training`` those that move only its totals are left out.
+    Those that move no step but a whole ``training`` follow in one paragraph, if there is one.
     """
-    assumed = {name: item for name, item in assumed.items() if training or item.total is None}
-    if not assumed:
+    steps = {name: item for name, item in assumed.items() if item.total is None}
+    wholes = [item for item in assumed.values() if item.total is not None] if training else []
+    if not steps and not wholes:
         return
     console.print()
     console.print(_("Assumed, because not said"), style="bold")
@@ -39,9 +40,17 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training:
     table.add_column(style="cyan", overflow="fold", max_width=NAME_WIDTH + 1)
     table.add_column(ratio=1, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
-    for name, item in assumed.items():
+    for name, item in steps.items():
         table.add_row(_pair(name, written(item.value)), item.why, _moves(item))
-    console.print(table)
+    if steps:
+        console.print(table)
+    if wholes:
+        said = "; ".join(f"{item.name}={written(item.value)} ({', '.join(_reasons(item))})" for item in wholes)
+        console.print(_("About the training: {assumptions}.").format(assumptions=said))
+
+
+def _reasons(item: Assumed) -> list[str]:
+    return list(filter(None, (item.why.split(";")[0], _moves(item))))
 
 
 def _pair(name: str, value: str) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from meshwright.cli.assumptions import print_assumed
 from meshwright.cli.bars import print_breakdown, print_memory
-from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
+from meshwright.cli.flags import JobFlags, ReportFlags, option, whole_number
 from meshwright.cli.plan import print_next, print_remedies
 from meshwright.cli.terminal import note_written, plain_console, print_text
 from meshwright.cli.verdict import name_of, sentence, training
@@ -18,7 +18,7 @@ from meshwright.errors import EXIT_CONDITION, EXIT_OK, InputError
 from meshwright.i18n import _
 from meshwright.specs.report import EstimateReport
 from meshwright.specs.request import EstimateRequest
-from meshwright.verbs.document import render
+from meshwright.verbs.document import check_writable, render
 from meshwright.verbs.estimate import estimate as answer
 
 
@@ -37,7 +37,7 @@ def estimate(
     timeline: Annotated[
         Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
     ] = None,
-    output: FileFlags = FileFlags(),  # noqa: B008
+    output: ReportFlags = ReportFlags(),  # noqa: B008
 ) -> int:
     """Estimate, print, and return the exit status: 0 it fits, 1 it does not."""
     if pick is not None and plan is None:
@@ -50,12 +50,14 @@ def estimate(
     request = EstimateRequest(
         model=model, **job.fields(), layout=layout, plan=plan, pick=1 if pick is None else pick, out=output.out
     )
+    check_writable(output.report)
     report = answer(request, timeline=timeline)
+    output.write_report(report)
     if output.json:
         print_text(render("estimate", report))
     else:
         print_estimate(plain_console(wide=output.wide), report)
-    note_written(output.out, timeline)
+    note_written(output.out, timeline, output.report)
     return EXIT_OK if report.estimate.memory.fits != "no" else EXIT_CONDITION
 
 

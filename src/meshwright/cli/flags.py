@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
 from meshwright.errors import InputError
 from meshwright.i18n import _
+
+if TYPE_CHECKING:
+    from meshwright.specs.plan import Plan
+    from meshwright.specs.report import EstimateReport
 
 
 def whole_number(_kind: Any, tokens: Sequence[Token]) -> int:
@@ -51,6 +55,23 @@ class FileFlags(OutputFlags):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class ReportFlags(FileFlags):
+    """The same for a verb that can also write a report."""
+
+    report: Annotated[
+        Path | None, option(_("Write a report to this HTML file, which opens without network."), "FILE")
+    ] = None
+
+    def write_report(self, answer: Plan | EstimateReport) -> None:
+        """Write the report, if one was asked for."""
+        if self.report is not None:
+            from meshwright.report.answer import write_report  # noqa: PLC0415 - plotly loads for a report only
+
+            write_report(answer, self.report)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class ClusterFlags:
     """Where it is trained, as text."""
 
@@ -72,11 +93,22 @@ class TrainingFlags:
     tokens: Annotated[
         str | None, option(_("Tokens of the whole training, such as 1.4T: asks for its time."), "COUNT")
     ] = None
-    precision: Annotated[str | None, option(_("bf16 or fp16."), "NAME")] = None
+    kind: Annotated[str | None, option(_("What a step does: pretrain, sft, dpo, grpo or ppo."), "NAME")] = None
+    precision: Annotated[str | None, option(_("bf16, fp16, fp8, nvfp4, tf32 or fp32."), "NAME")] = None
+    master_dtype: Annotated[
+        str | None, option(_("The optimizer's own copy of the weights: fp32, bf16, fp16 or none."), "NAME")
+    ] = None
     grad_dtype: Annotated[str | None, option(_("What gradients are accumulated in: fp32, bf16 or fp16."), "NAME")] = (
         None
     )
-    optimizer: Annotated[str | None, option(_("adam."), "NAME")] = None
+    optimizer: Annotated[str | None, option(_("adam, unfused_adam, adam_8bit, sgd, adafactor or muon."), "NAME")] = None
+    lora: Annotated[
+        int | None, option(_("Train LoRA adapters of this rank and nothing else."), "RANK", converter=whole_number)
+    ] = None
+    document_len: Annotated[
+        int | None, option(_("Mean tokens of the documents packed into a sequence."), "N", converter=whole_number)
+    ] = None
+    expert_load: Annotated[float | None, option(_("Tokens of the fullest expert rank over the mean."), "RATIO")] = None
     attention: Annotated[str | None, option(_("flash, or unfused (writes the score matrix)."), "NAME")] = None
     overlap: Annotated[
         bool | None,

@@ -44,7 +44,11 @@ def _value(layout: Layout, name: str) -> str:
 
 
 def _varying(layouts: Sequence[Layout]) -> list[str]:
-    return [name for name in USUAL if len({getattr(layout, name) for layout in layouts}) > 1]
+    varying = [name for name in USUAL if len({getattr(layout, name) for layout in layouts}) > 1]
+    # Of the two usual schedules vpp says which.
+    if {layout.schedule for layout in layouts} <= {"1f1b", "interleaved"} and "schedule" in varying:
+        varying.remove("schedule")
+    return varying
 
 
 def in_common(layouts: Sequence[Layout]) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from meshwright.cli import numbers
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.bars import print_breakdown, print_memory
-from meshwright.cli.flags import FileFlags, JobFlags, option, whole_number
+from meshwright.cli.flags import JobFlags, ReportFlags, option, whole_number
 from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
@@ -25,7 +25,7 @@ from meshwright.i18n import _
 from meshwright.specs.plan import Placement, Plan, Runner
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
-from meshwright.verbs.document import render
+from meshwright.verbs.document import check_writable, render
 from meshwright.verbs.plan import plan as search
 
 #: Terms named for a runner-up; the rest of its loss is in the JSON.
@@ -53,7 +53,7 @@ def plan(
     timeline: Annotated[
         Path | None, option(_("Write the timeline of one step to this file, for Perfetto."), "FILE")
     ] = None,
-    output: FileFlags = FileFlags(),  # noqa: B008
+    output: ReportFlags = ReportFlags(),  # noqa: B008
 ) -> int:
     """Search, print, and return the exit status.
 
@@ -72,6 +72,7 @@ def plan(
         top=top,
         out=output.out,
     )
+    check_writable(output.report)
     with Interrupts() as interrupts:
         with SearchProgress() as progress:
 
@@ -80,13 +81,16 @@ def plan(
                 interrupts.check()
 
             found = search(request, on_progress=seen, timeline=timeline)
+        # An interrupted search without any layout leaves the files that were there.
+        answered = bool(found.layouts) or not found.interrupted
+        if answered:
+            output.write_report(found)
         if output.json:
             print_text(render("plan", found))
         else:
             print_plan(plain_console(wide=output.wide), found, wide=output.wide)
-        # An interrupted search without any layout leaves the files that were there.
-        if found.layouts or not found.interrupted:
-            note_written(output.out, timeline if found.layouts else None)
+        if answered:
+            note_written(output.out, timeline if found.layouts else None, output.report)
     if found.interrupted or interrupts.pressed:
         return EXIT_INTERRUPTED
     return EXIT_OK if found.feasible and all(each.met for each in found.conditions) else EXIT_CONDITION

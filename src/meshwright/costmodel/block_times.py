@@ -1,20 +1,30 @@
 """Block times: what each part of a model costs for one micro-batch on one rank, on distinct shapes only.
 
-A *part* is what stages are counted in: the prologue, one layer of each group, the epilogue (K parts in all). Rows are
-distinct shapes (tp, sp, micro_batch) times recompute masks; the step gathers them.
+A *part* is what stages are counted in: the prologue, one layer of each kind, the epilogue (K parts in all). Rows are
+distinct shapes (tp, sp, micro_batch, cp, ep, ..) times recompute masks; the step gathers them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import block as blocks
-from meshwright.costmodel.axis import tensor
-from meshwright.costmodel.communication import collective_time_s
+from meshwright.costmodel.adapters import (
+    Backward,
+    adapter_operators,
+    backward_of,
+    dequantisation,
+    is_adapted,
+    is_linear,
+    trainable_parameters,
+)
+from meshwright.costmodel.axis import Traffic, context, expert, tensor
+from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.kernel import (
     FloatArray,
     KernelConstants,
@@ -22,45 +32,60 @@ from meshwright.costmodel.kernel import (
     backward_time_s,
     forward_time_s,
 )
-from meshwright.costmodel.mesh import GroupPlacement
+from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.operator import Operator, Shapes
-from meshwright.costmodel.parameters import block_parameters
+from meshwright.costmodel.precision import quantisation
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.layout import CP_KINDS, DISPATCHERS, LayoutBatch
 from meshwright.specs.model import BlockSpec
 
 IntArray = npt.NDArray[np.int32]
+
+
+#: The axes whose traffic belongs to blocks; their exposed communication is a term of the step each.
+COMM_AXES = ("tp", "cp", "ep")
 
 
 @dataclass(slots=True)
 class BlockTimes:
     """Seconds, bytes and FLOPs of each part for a micro-batch and rank: (K, r) for K parts and r rows.
 
-    Row ``i * M + j`` is shape ``i`` under recompute mask ``j`` of M. ``*_s`` GPU times; ``tp_*_s`` exposed
-    tensor-parallel communication; ``launch_*_s`` what waiting for the CPU adds (backward: with recompute).
+    Row ``i * M + j`` is shape ``i`` under recompute mask ``j`` of M. ``*_s`` GPU times, ``weight_s`` the part of
+    ``backward_s`` that makes weight gradients; ``comm_*_s`` (3, K, r) exposed communication of COMM_AXES; ``hidden_s``
+    communication that runs beside computation; ``launch_*_s`` what waiting for the CPU adds (backward: with
+    recompute).
     """
 
     forward_s: FloatArray
     backward_s: FloatArray
+    weight_s: FloatArray
     recompute_s: FloatArray
-    tp_forward_s: FloatArray
-    tp_backward_s: FloatArray
-    tp_recompute_s: FloatArray
+    comm_forward_s: FloatArray
+    comm_backward_s: FloatArray
+    comm_recompute_s: FloatArray
+    hidden_s: FloatArray
     launch_forward_s: FloatArray
     launch_backward_s: FloatArray
     recompute_flops: FloatArray
 
     def total_forward_s(self) -> FloatArray:
         """Everything a forward takes, (K, r)."""
-        return self.forward_s + self.tp_forward_s + self.launch_forward_s
+        return np.asarray(self.forward_s + self.comm_forward_s.sum(axis=0) + self.launch_forward_s)
 
     def total_backward_s(self) -> FloatArray:
         """Everything a backward takes, recompute included, (K, r)."""
-        return self.backward_s + self.recompute_s + self.tp_backward_s + self.tp_recompute_s + self.launch_backward_s
+        communication = self.comm_backward_s.sum(axis=0) + self.comm_recompute_s.sum(axis=0)
+        return np.asarray(self.backward_s + self.recompute_s + communication + self.launch_backward_s)
+
+    def comm_s(self, axis: str) -> FloatArray:
+        """Exposed communication of one of COMM_AXES in all passes, (K, r)."""
+        index = COMM_AXES.index(axis)
+        passes = (self.comm_forward_s, self.comm_backward_s, self.comm_recompute_s)
+        return np.asarray(sum(table[index] for table in passes))
 
 
 @formula("the GPU waits for the slower of itself and the CPU that feeds it; soft maximum", "s")
@@ -71,72 +96,168 @@ def launch_wait_s(gpu_s: FloatArray, cpu_s: FloatArray, launch_softness: float) 
     return np.asarray(larger * ((gpu_s / larger) ** q + (cpu_s / larger) ** q) ** (1.0 / q) - gpu_s)
 
 
-def block_times(
-    job: TrainingJob,
-    cluster: Cluster,
-    rows: LayoutBatch,
-    masks: IntArray,
-    tp_groups: GroupPlacement,
-    constants: Constants,
-) -> BlockTimes:
-    """Times of every part on the distinct shapes of ``rows`` (tp, sp, micro_batch) under each recompute mask.
+@formula("hidden as far as the work beside it lasts", "s")
+def exposed_beside_s(communication_s: FloatArray, window_s: FloatArray) -> FloatArray:
+    """Exposed part of communication that runs beside ``window_s`` of other work, (r,)."""
+    return np.asarray(np.maximum(communication_s - window_s, 0.0))
 
-    ``tp_groups`` is where the TP groups of ``rows`` sit.
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """What the rows of the block tables are: layouts of distinct shapes, and what their schedules do.
+
+    ``hides_experts`` (r,): expert traffic of one micro-batch runs beside the computation of another (DualPipe);
+    ``splits_backward``: some schedule asks for the weight gradient's part of the backward.
     """
+
+    layouts: LayoutBatch
+    hides_experts: npt.NDArray[np.bool_]
+    splits_backward: bool
+
+
+def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArray, constants: Constants) -> BlockTimes:
+    """Times of every part on the distinct shapes of ``rows`` under each recompute mask."""
     parts = parts_of(job)
-    shapes = shapes_of(job, rows)
+    shapes = shapes_of(job, rows.layouts)
     kernel = KernelConstants.of(cluster.gpu, job, constants)
-    wire = _TpTimes.of(shapes, rows, cluster, tp_groups, constants)
+    wire = _Wire(job, cluster, rows, shapes, constants)
     found = []
     for index, members in enumerate(parts):
         part = _Part(job, shapes, kernel, part_masks(masks, index, len(parts)), constants)
+        part.splits_backward = rows.splits_backward
         for member in members:
             part.add(member, wire)
         if not job.gradient_accumulation_fusion:
-            held = block_parameters(job.model, members)
-            accumulation = accumulation_time_s(held.sharded / shapes.tp + held.replicated, job, kernel)
-            part.sums["backward_s"] += accumulation[:, None]
-        found.append(part.finish())
-    return BlockTimes(**{f.name: np.stack([part[f.name] for part in found]) for f in fields(BlockTimes)})
+            held = trainable_parameters(job, members)
+            elements = held.sharded / shapes.tp + held.replicated + held.expert / (shapes.ep * shapes.etp)
+            part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)[:, None]
+        found.append(part.finish(rows.hides_experts))
+    return BlockTimes(**{f.name: np.stack([part[f.name] for part in found], axis=-2) for f in fields(BlockTimes)})
 
 
-@dataclass(slots=True)
-class _TpTimes:
-    """Seconds and launches of the TP collectives of every shape, (r,): they all move one activation."""
+class _Spent(NamedTuple):
+    """Communication of one block on one axis, (r,) each: seconds and calls of each pass, seconds that may hide."""
 
-    seconds: Mapping[str, FloatArray]
-    uses: Mapping[bool, FloatArray]
+    forward_s: FloatArray
+    backward_s: FloatArray
+    forward_calls: FloatArray
+    backward_calls: FloatArray
 
-    @classmethod
-    def of(
-        cls, shapes: Shapes, rows: LayoutBatch, cluster: Cluster, groups: GroupPlacement, constants: Constants
-    ) -> _TpTimes:
-        sent = [t for sp in (False, True) for t in tensor.sends(("forward",), shapes, sequence_parallel=sp)]
-        seconds = {
-            t.collective: collective_time_s(
-                t.collective,
-                t.size_bytes,
-                cluster,
-                groups.size,
-                groups.ranks_per_node,
-                groups.groups_per_node,
-                constants,
+
+class _Wire:
+    """The communication of blocks on every shape: placements once, each size of message priced once."""
+
+    def __init__(self, job: TrainingJob, cluster: Cluster, rows: Shaped, shapes: Shapes, constants: Constants) -> None:
+        self.job, self.cluster, self.rows, self.shapes, self.constants = job, cluster, rows.layouts, shapes, constants
+        self._groups: dict[str, GroupPlacement] = {}
+        self._activation_s: dict[str, FloatArray] = {}
+
+    def groups(self, name: str) -> GroupPlacement:
+        if name not in self._groups:
+            self._groups[name] = place(name, self.cluster, self.rows)
+        return self._groups[name]
+
+    def tensor(self, phases: tuple[str, ...], number: float, size_ratio: FloatArray) -> _Spent | None:
+        """``number`` reductions of ``size_ratio`` activations in each of ``phases``; None where there are none."""
+        if not number or not (self.rows.tp > 1).any():
+            return None
+        usual = bool(np.all(size_ratio == 1.0))
+        spent = self._nothing()
+        for sp in (False, True):
+            used = np.where((self.rows.tp > 1) & ((self.rows.sp != 0) == sp), number, 0.0)
+            if used.any():
+                for traffic in tensor.sends(phases, self.shapes, sequence_parallel=sp):
+                    if not usual:
+                        other = dataclasses.replace(traffic, size_bytes=traffic.size_bytes * size_ratio)
+                        spent = self._add(spent, traffic, self._seconds(other), used)
+                        continue
+                    if traffic.collective not in self._activation_s:
+                        # Most blocks move the same activation.
+                        self._activation_s[traffic.collective] = self._seconds(traffic)
+                    spent = self._add(spent, traffic, self._activation_s[traffic.collective], used)
+        return spent
+
+    @property
+    def cuts_sequences(self) -> bool:
+        """Whether any row has context parallelism."""
+        return bool((self.rows.cp > 1).any())
+
+    @property
+    def spreads_experts(self) -> bool:
+        """Whether any row has expert or expert-tensor parallelism."""
+        return bool(((self.rows.ep > 1) | (self.rows.etp > 1)).any())
+
+    def context(
+        self,
+        query_bytes: FloatArray,
+        key_value_bytes: FloatArray,
+        core_s: tuple[FloatArray, FloatArray],
+        *,
+        recurrent: bool,
+    ) -> tuple[_Spent, FloatArray]:
+        """What context parallelism exposes of one block, and the seconds that hide behind its attention core.
+
+        ``core_s`` of its forward and backward, (r,): a ring computes on one part while the next arrives, so all parts
+        but the first may hide.
+        """
+        spent, hidden = self._nothing(), np.zeros(len(self.rows))
+        for code, kind in enumerate(CP_KINDS):
+            used = ((self.rows.cp > 1) & (self.rows.cp_kind == code)).astype(float)
+            if not used.any():
+                continue
+            for traffic in context.sends(kind, query_bytes, key_value_bytes, self.shapes.cp, recurrent=recurrent):
+                seconds = self._seconds(traffic)
+                if traffic.hidden_by:
+                    window_s = core_s[0] if traffic.phase == "forward" else core_s[1]
+                    sent = traffic.count * seconds
+                    shown = exposed_beside_s(sent, window_s * (self.shapes.cp - 1.0) / self.shapes.cp)
+                    hidden = hidden + used * (sent - shown)
+                    seconds = shown / np.maximum(traffic.count, 1.0)
+                spent = self._add(spent, traffic, seconds, used)
+        return spent, hidden
+
+    def experts(self, member: BlockSpec, size_bytes: FloatArray) -> _Spent:
+        """Dispatch and combine of one layer of experts."""
+        spent = self._nothing()
+        token_bytes = float(self.shapes.element_bytes * self.shapes.hidden_size)
+        top_k = float(member.options.get("experts_per_token", 1))
+        for code, dispatcher in enumerate(DISPATCHERS):
+            used = ((self.rows.ep * self.rows.etp > 1) & (self.rows.dispatcher == code)).astype(float)
+            if used.any():
+                for traffic in expert.sends(dispatcher, size_bytes, token_bytes, self.shapes, self.groups("ep"), top_k):
+                    alone = getattr(self.rows, traffic.group) == 1
+                    spent = self._add(spent, traffic, self._seconds(traffic), np.where(alone, 0.0, used))
+        return spent
+
+    def _nothing(self) -> _Spent:
+        zero = np.zeros(len(self.rows))
+        return _Spent(zero, zero, zero, zero)
+
+    def _add(self, spent: _Spent, traffic: Traffic, seconds: FloatArray, used: FloatArray) -> _Spent:
+        calls = used * traffic.count
+        if traffic.phase == "forward":
+            return spent._replace(
+                forward_s=spent.forward_s + calls * seconds, forward_calls=spent.forward_calls + calls
             )
-            for t in (sent if (rows.tp > 1).any() else ())
-        }
-        uses = {sp: ((rows.tp > 1) & ((rows.sp != 0) == sp)).astype(float) for sp in (False, True)}
-        return cls(seconds, uses)
+        return spent._replace(
+            backward_s=spent.backward_s + calls * seconds, backward_calls=spent.backward_calls + calls
+        )
 
-    def phase(self, phases: tuple[str, ...], phase: str, shapes: Shapes) -> tuple[FloatArray, FloatArray]:
-        """Seconds and calls of one block's traffic in ``phase``, (r,) each."""
-        seconds, calls = np.zeros_like(shapes.tp), np.zeros_like(shapes.tp)
-        for sequence_parallel, used in self.uses.items():
-            if self.seconds and used.any():
-                for traffic in tensor.sends(phases, shapes, sequence_parallel=sequence_parallel):
-                    if traffic.phase == phase:
-                        seconds = seconds + used * traffic.count * self.seconds[traffic.collective]
-                        calls = calls + used * traffic.count
-        return seconds, calls
+    def _seconds(self, traffic: Traffic) -> FloatArray:
+        groups = self.groups(traffic.group)
+        if traffic.collective == "send_recv":
+            return point_to_point_time_s(
+                traffic.size_bytes, self.cluster, groups.crosses_nodes, groups.groups_per_node, self.constants
+            )
+        return collective_time_s(
+            traffic.collective,
+            traffic.size_bytes,
+            self.cluster,
+            groups.size,
+            groups.ranks_per_node,
+            groups.groups_per_node,
+            self.constants,
+        )
 
 
 class _Part:
@@ -147,51 +268,103 @@ class _Part:
     ) -> None:
         self.job, self.shapes, self.kernel, self.masks, self.constants = job, shapes, kernel, masks, constants
         size = (len(shapes.tp), len(masks))
-        self.sums = {f.name: np.zeros(size) for f in fields(BlockTimes)}
+        self.sums = {
+            name: np.zeros(size)
+            for name in ("forward_s", "backward_s", "weight_s", "recompute_s", "hidden_s", "recompute_flops")
+        }
+        self.splits_backward = False
+        self.comm = {phase: np.zeros((len(COMM_AXES), *size)) for phase in ("forward", "backward", "recompute")}
         self.cpu = {phase: np.zeros(size) for phase in ("forward", "backward", "recompute")}
         eager = 0.0 if job.cuda_graphs else 1.0
         self.per_kernel_s = eager * constants.get("launch_s_per_kernel", job.attention)
         self.per_backward_kernel_s = eager * constants.get("backward_launch_s_per_kernel", job.attention)
         self.per_collective_s = eager * constants.get("collective_launch_s", job.attention)
 
-    def add(self, member: BlockSpec, wire: _TpTimes) -> None:
-        """One block: its operators and its TP traffic."""
+    def add(self, member: BlockSpec, wire: _Wire) -> None:
+        """One block: its operators and its traffic."""
         kind = blocks.kind(member)
+        core = [np.zeros_like(self.shapes.tp), np.zeros_like(self.shapes.tp)]
         for operator in kind.operators(self.job.model, member, self.shapes):
-            self._operator(operator)
+            self._operator(operator, member)
+            if operator.module == "core_attention" and wire.cuts_sequences:
+                core[0] = core[0] + operator.count * forward_time_s(operator, self.job, self.kernel)
+                needs = backward_of(self.job, member)
+                core[1] = core[1] + operator.count * backward_time_s(operator, self.job, self.kernel, needs)
+        module = getattr(kind, "MODULE", member.kind)
         if kind.TP_REDUCE:
-            self._tp(member.kind, kind.TP_REDUCE, wire)
+            reductions = blocks.tp_reductions(self.job.model, member, self.shapes)
+            self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE, *reductions))
+        if (exchange := getattr(kind, "sequence_exchange", None)) and wire.cuts_sequences:
+            query_bytes, key_value_bytes = exchange(self.job.model, member, self.shapes)
+            recurrent = bool(getattr(kind, "RECURRENT", False))
+            spent, hidden_s = wire.context(query_bytes, key_value_bytes, (core[0], core[1]), recurrent=recurrent)
+            self._spent("cp", recomputed(self.masks, "core_attention"), spent)
+            self.sums["hidden_s"] += hidden_s[:, None]
+        if (exchange := getattr(kind, "expert_exchange", None)) and wire.spreads_experts:
+            size_bytes = exchange(self.job.model, member, self.shapes)
+            self._spent("ep", recomputed(self.masks, "moe"), wire.experts(member, size_bytes))
 
-    def _operator(self, operator: Operator) -> None:
-        again = recomputed(self.masks, operator.module)
-        forward = np.broadcast_to(forward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)[:, None]
+    def _operator(self, operator: Operator, member: BlockSpec) -> None:
+        needs = backward_of(self.job, member)
+        self._run(operator, needs)
+        if self.kernel.low is not None and is_linear(operator):
+            self._run(quantisation(operator, self.job), needs)
+        if self.job.frozen_dtype == "nf4" and needs != "all" and is_linear(operator):
+            self._run(dequantisation(operator, self.job), needs)
+        if is_adapted(operator, member, self.job):
+            for beside in adapter_operators(operator, member, self.job):
+                self._run(beside, "all")
+
+    def _run(self, operator: Operator, needs: Backward) -> None:
+        """An operator's time, launches and FLOPs; ``needs`` says which gradients its backward computes."""
+        again, count, size = recomputed(self.masks, operator.module), operator.count, self.shapes.tp.shape
+        forward = count * np.broadcast_to(forward_time_s(operator, self.job, self.kernel), size)[:, None]
         causal_flops = np.asarray(operator.forward_flops * operator.causal_ratio)
-        flops = np.broadcast_to(causal_flops, self.shapes.tp.shape)[:, None]
-        backward = np.broadcast_to(backward_time_s(operator, self.job, self.kernel), self.shapes.tp.shape)
+        flops = count * np.broadcast_to(causal_flops, size)[:, None]
+        backward = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, needs), size)
+        launches = 0.0 if needs == "none" else count * operator.kernels[1]
         self.sums["forward_s"] += forward
         self.sums["recompute_s"] += again * forward
         self.sums["backward_s"] += backward[:, None]
+        if self.splits_backward and needs == "all":
+            inputs_s = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, "input"), size)
+            self.sums["weight_s"] += np.maximum(backward - inputs_s, 0.0)[:, None]
         self.sums["recompute_flops"] += again * flops
-        self.cpu["forward"] += operator.kernels[0] * self.per_kernel_s
-        self.cpu["recompute"] += again * (operator.kernels[0] * self.per_kernel_s)
-        self.cpu["backward"] += operator.kernels[1] * self.per_backward_kernel_s
+        self.cpu["forward"] += count * operator.kernels[0] * self.per_kernel_s
+        self.cpu["recompute"] += again * (count * operator.kernels[0] * self.per_kernel_s)
+        self.cpu["backward"] += launches * self.per_backward_kernel_s
 
-    def _tp(self, kind: str, phases: tuple[str, ...], wire: _TpTimes) -> None:
-        again = recomputed(self.masks, kind)
-        forward, calls = (x[:, None] for x in wire.phase(phases, "forward", self.shapes))
-        self.sums["tp_forward_s"] += forward
-        self.sums["tp_recompute_s"] += again * forward
-        self.cpu["forward"] += calls * self.per_collective_s
-        self.cpu["recompute"] += again * (calls * self.per_collective_s)
-        backward, calls = (x[:, None] for x in wire.phase(phases, "backward", self.shapes))
-        self.sums["tp_backward_s"] += backward
-        self.cpu["backward"] += calls * self.per_collective_s
+    def _spent(self, axis: str, again: FloatArray, spent: _Spent | None) -> None:
+        if spent is None:
+            return
+        index = COMM_AXES.index(axis)
+        forward, backward, forward_calls, backward_calls = (column[:, None] for column in spent)
+        self.comm["forward"][index] += forward
+        self.comm["recompute"][index] += again * forward
+        self.comm["backward"][index] += backward
+        self.cpu["forward"] += forward_calls * self.per_collective_s
+        self.cpu["recompute"] += again * (forward_calls * self.per_collective_s)
+        self.cpu["backward"] += backward_calls * self.per_collective_s
 
-    def finish(self) -> dict[str, FloatArray]:
-        """Waits for launches put in; flat (r * M,)."""
+    def finish(self, hides_experts: npt.NDArray[np.bool_]) -> dict[str, FloatArray]:
+        """Waits for launches put in; flat (.., r * M)."""
         sums, softness = self.sums, self.constants.get("launch_softness")
-        forward = sums["forward_s"] + sums["tp_forward_s"]
-        backward = sums["backward_s"] + sums["tp_backward_s"] + sums["recompute_s"] + sums["tp_recompute_s"]
+        if hides_experts.any():
+            self._hide_experts(hides_experts)
+        comm = {phase: table.sum(axis=0) for phase, table in self.comm.items()}
+        forward = sums["forward_s"] + comm["forward"]
+        backward = sums["backward_s"] + comm["backward"] + sums["recompute_s"] + comm["recompute"]
         sums["launch_forward_s"] = launch_wait_s(forward, self.cpu["forward"], softness)
         sums["launch_backward_s"] = launch_wait_s(backward, self.cpu["backward"] + self.cpu["recompute"], softness)
-        return {name: table.ravel() for name, table in sums.items()}
+        flat = {name: table.ravel() for name, table in sums.items()}
+        return flat | {f"comm_{phase}_s": table.reshape(len(COMM_AXES), -1) for phase, table in self.comm.items()}
+
+    def _hide_experts(self, hides: npt.NDArray[np.bool_]) -> None:
+        """Dispatch and combine of one micro-batch beside the other pass of another one (arXiv 2412.19437, 3.2.1)."""
+        index, sums = COMM_AXES.index("ep"), self.sums
+        windows = {"forward": sums["backward_s"], "backward": sums["forward_s"]}
+        for phase, window in windows.items():
+            sent = self.comm[phase][index]
+            shown = np.where(hides[:, None], exposed_beside_s(sent, window), sent)
+            sums["hidden_s"] += sent - shown
+            self.comm[phase][index] = shown

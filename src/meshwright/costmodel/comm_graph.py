@@ -2,6 +2,11 @@
 
 NCCL measures a topology and searches it; here one rule for each kind of link gives what that search finds on the usual
 machines. Sources: NCCL 2.30.7 src/graph/topo.h, search.cc. Units as in ``nccl``: GB/s (1e9 bytes/s).
+
+A *node* here is what NCCL calls one: the GPUs that scale-up links join. That is the server, or the whole NVLink domain
+where links leave it (NCCL's MNNVL cliques, src/init.cc), with the adapters of all its servers. RCCL, HCCL and HCL are
+priced by the same model as an approximation: their links stand in for NVLink, they have no multicast, and their
+ceilings are those of the oldest generation of the tables.
 """
 
 from __future__ import annotations
@@ -15,15 +20,27 @@ from meshwright.specs.hardware import Cluster
 #: (aws-ofi-nccl, src/platform-aws.cpp). InfiniBand, RoCE and sockets state none (transport/net_ib/init.cc).
 EFA_LATENCY_US, EFA_OLD_LATENCY_US = 35.0, 75.0
 #: One NVLink by smallest compute capability: (capability, GB/s that NCCL counts, nominal GB/s one way). Source of the
-#: counts: topo.h, ncclTopoNVLinkBw. Other vendors' links (0): NCCL's default share, 64 GB/s as AMD states for xGMI.
+#: counts: topo.h, ncclTopoNVLinkBw. Other makers' links (0): what RCCL gets of the 64 GB/s AMD states for xGMI, 48 with
+#: one link and 313 with seven (stas00/ml-engineering, network/README.md), over ``nvlink_efficiency_ratio``; Huawei's
+#: own simulator takes the same 0.7 for HCCS (Ascend/msmodeling, tensor_cast/device.py).
 NVLINK_COUNTED = (
     (100, 40.1, 50.0),
     (90, 20.6, 25.0),
     (86, 12.0, 14.0625),
     (70, 20.0, 25.0),
     (60, 18.0, 20.0),
-    (0, 51.2, 64.0),
+    (0, 47.0, 64.0),
 )
+#: Meshes that join every pair of a node, whatever one link carries (HCCS: 28 GB/s; Gaudi: 37.5 or 75 GB/s of Ethernet).
+FULL_MESHES = ("hccs-mesh", "ethernet-mesh")
+MESHES = ("nvlink-mesh", "xgmi-mesh", *FULL_MESHES)
+SWITCHES = ("nvswitch", "hccs-switch")
+#: Nodes on one set of leaf switches of a rail-optimised fabric: traffic among them stays below the spine. 32 of the 64
+#: ports of a leaf go down (NVIDIA DGX SuperPOD reference architecture, scalable unit of 32 nodes of DGX H100).
+RAIL_NODES = 32
+#: Ranks beyond which multicast gains nothing more: 8 GPUs of a B200 node and 72 of a GB200 rack reach the same 838 GB/s
+#: of bus bandwidth (stas00/ml-engineering, network/README.md; coreweave/nccl-tests, pull request 43).
+NVLS_SATURATING_RANKS = 8.0
 #: What NCCL counts of PCIe x16 (topo.h: 12 of 16 GB/s for Gen3, doubling), then what P2P through a CPU's root
 #: complex leaves of it (``INTEL_P2P_OVERHEAD``: 6/5 more traffic; without it the search speeds give the same 20 GB/s).
 PCI_COUNTED_RATIO = 0.75
@@ -40,16 +57,17 @@ def nvlink_gbps(cluster: Cluster, ranks_per_node: Rows) -> FloatArray:
     """GB/s one way that NCCL counts between the GPUs of a group inside a node, all NVLinks of one GPU; (n,).
 
     A switch gives every group all links. In a mesh a group owns the links to its own members: an equal share to each
-    peer where there are enough links for all, else the dimensions of a hypercube (DGX-1V: 6 links, 8 GPUs).
+    peer where there are enough links for all, else the dimensions of a hypercube (DGX-1V: 6 links, 8 GPUs; a node of
+    MI250X: 3 links that leave a package, 8 dies).
     """
     ranks = np.asarray(ranks_per_node, dtype=np.float64)
     gpu = cluster.gpu
     nominal, counted = _counted_link_gbps(cluster)
     total = gpu.scale_up_bytes_per_s / 1e9 * counted / nominal
-    if cluster.scale_up != "nvlink-mesh":
+    if cluster.scale_up not in MESHES:
         return np.broadcast_to(np.float64(total), ranks.shape)
     peers = max(cluster.gpus_per_node - 1, 1)
-    if gpu.scale_up_bytes_per_s / 1e9 / nominal >= peers:
+    if cluster.scale_up in FULL_MESHES or gpu.scale_up_bytes_per_s / 1e9 / nominal >= peers:
         return total * np.minimum(1.0, np.maximum(ranks - 1.0, 1.0) / peers)
     dimensions = np.log2(np.maximum(ranks, 2.0)) / np.log2(cluster.gpus_per_node)
     return np.asarray(total * np.minimum(1.0, dimensions))
@@ -77,7 +95,8 @@ def pci_gbps(cluster: Cluster, ranks_per_node: Rows) -> FloatArray:
 
 
 def has_nvlink(cluster: Cluster) -> bool:
-    return cluster.scale_up in ("nvswitch", "nvlink-mesh") and cluster.gpu.scale_up_bytes_per_s > 0
+    """Whether scale-up links join the GPUs (NVLink, or what stands in its place with other makers)."""
+    return cluster.scale_up in (*SWITCHES, *MESHES) and cluster.gpu.scale_up_bytes_per_s > 0
 
 
 def intra_gbps(cluster: Cluster, ranks_per_node: Rows) -> FloatArray:
@@ -91,27 +110,34 @@ def reachable_nics(cluster: Cluster, ranks_per_node: Rows) -> FloatArray:
     With fewer adapters than GPUs neighbours share one; NCCL uses a rank's closest ones (``ncclTopoGetLocalNet``).
     """
     per_rank = max(1.0, cluster.nics_per_node / cluster.gpus_per_node)
-    return np.minimum(np.asarray(ranks_per_node, dtype=np.float64) * per_rank, float(cluster.nics_per_node))
+    return np.minimum(np.asarray(ranks_per_node, dtype=np.float64) * per_rank, float(cluster.nics_per_domain))
 
 
-def nic_share_gbps(cluster: Cluster, ranks_per_node: Rows, groups_per_node: Rows) -> FloatArray:
+def nic_share_gbps(cluster: Cluster, ranks_per_node: Rows, groups_per_node: Rows, n_nodes: Rows = 2) -> FloatArray:
     """GB/s one way that one communicator gets out of a node while ``groups_per_node`` equal ones are active; (n,).
 
-    The least of: an equal share of all adapters, the adapters its ranks reach, and its ranks' own PCIe links.
+    The least of: an equal share of all adapters, the adapters its ranks reach, and its ranks' own PCIe links. The
+    spine's oversubscription counts, unless the fabric is rail-optimised and the communicator's ``n_nodes`` servers
+    fit below one set of leaf switches, which pass their traffic on (NCCL keeps rings and trees on their rails).
     """
     ranks = np.asarray(ranks_per_node, dtype=np.float64)
-    total = cluster.nic_bytes_per_s / 1e9
-    reached = reachable_nics(cluster, ranks) * (total / cluster.nics_per_node)
-    pci = ranks * (cluster.gpu.pcie_bytes_per_s / 1e9)
-    return np.minimum(np.minimum(total / np.maximum(groups_per_node, 1.0), reached), pci)
+    spared = (cluster.fabric == "rail-optimised") & (np.asarray(n_nodes) <= RAIL_NODES)
+    adapter = cluster.nic.bytes_per_s / 1e9 / np.where(spared, 1.0, cluster.oversubscription)
+    total = adapter * cluster.nics_per_domain
+    reached = reachable_nics(cluster, ranks) * adapter
+    share = np.minimum(total / np.maximum(groups_per_node, 1.0), reached)
+    if cluster.scale_up == "ethernet-mesh":
+        # These chips have the ports on their own die.
+        return share
+    return np.minimum(share, ranks * (cluster.gpu.pcie_bytes_per_s / 1e9))
 
 
 def comm_graph(cluster: Cluster, group_size: Rows, ranks_per_node: Rows, groups_per_node: Rows) -> CommGraph:
     """The graph NCCL's search would find for communicators of ``cluster``; all rows (n,).
 
-    ``group_size`` ranks, ``ranks_per_node`` of them in each node, ``groups_per_node`` such communicators of a node
-    active at once. Bandwidth is continuous where NCCL's search takes steps (its 48 of a 50 GB/s adapter): the
-    efficiency constants carry the difference. Sources: NCCL 2.30.7 src/graph/topo.h, search.cc.
+    ``group_size`` ranks, ``ranks_per_node`` of them in each node (scale-up domain), ``groups_per_node`` such
+    communicators of a node active at once. Bandwidth is continuous where NCCL's search takes steps (its 48 of a
+    50 GB/s adapter): the efficiency constants carry the difference. Sources: NCCL 2.30.7 src/graph/topo.h, search.cc.
     """
     size, ranks, groups = np.broadcast_arrays(
         *(np.asarray(rows, dtype=np.float64) for rows in (group_size, ranks_per_node, groups_per_node))
@@ -121,7 +147,7 @@ def comm_graph(cluster: Cluster, group_size: Rows, ranks_per_node: Rows, groups_
     nodes = np.ceil(size / ranks)
     crosses = nodes > 1
     inside = intra_gbps(cluster, ranks)
-    share = nic_share_gbps(cluster, ranks, groups)
+    share = nic_share_gbps(cluster, ranks, groups, nodes * (cluster.domain_gpus // cluster.gpus_per_node))
     across = np.where(ranks > 1, np.minimum(inside, share), share)
     total = np.where(crosses, across, inside)
     channels = _channels(cluster, ranks, crosses, total)
@@ -168,8 +194,8 @@ def _nvls(
     """Heads and per-head bandwidths of NVSwitch multicast, zeros where there is none.
 
     One head a GPU. In one node the ceiling follows from what each link carries for S bytes over n ranks: its own S
-    read by the switch and S/n multicast back, S (1 + 1/n) each way, so bus bandwidth is 2 (n-1)/(n+1) of the link.
-    Across nodes a head owns its part of the adapters.
+    read by the switch and S/n multicast back, S (1 + 1/n) each way, so bus bandwidth is 2 (n-1)/(n+1) of the link, up
+    to ``NVLS_SATURATING_RANKS``. Across nodes a head owns its part of the adapters, as far as the switch keeps up.
     """
     none = np.zeros_like(ranks)
     if cluster.scale_up != "nvswitch" or cluster.gpu.compute_capability < 90:
@@ -178,7 +204,8 @@ def _nvls(
     link = nvlink_gbps(cluster, ranks)
     efficiency = NVLS_EFFICIENCY[3 if cluster.gpu.compute_capability >= 100 else 2]
     at_least_one = np.maximum(heads, 1.0)
-    switch = link * efficiency * 2.0 * (ranks - 1.0) / (ranks + 1.0)
+    counted = np.minimum(ranks, NVLS_SATURATING_RANKS)
+    switch = link * efficiency * 2.0 * (counted - 1.0) / (counted + 1.0)
     # A tree does not close its loop, so the search fits n/(n-1) of the link into n heads.
     intra = link / np.maximum(ranks - 1.0, 1.0) * (ranks / at_least_one)
-    return heads, intra, np.where(crosses, share, switch) / at_least_one
+    return heads, intra, np.where(crosses, np.minimum(share, switch), switch) / at_least_one

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.adapters import Backward, is_linear
 from meshwright.costmodel.operator import Operator
+from meshwright.costmodel.precision import recipe
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Gpu
@@ -20,7 +23,10 @@ FLASH_BACKWARD_RATIO = 2.5
 
 @dataclass(frozen=True, slots=True)
 class KernelConstants:
-    """What the kernel formulas need of the GPU and the physical constants, resolved once per evaluation."""
+    """What the kernel formulas need of the GPU and the physical constants, resolved once per evaluation.
+
+    ``low``: the same for the GEMMs that an FP8 or FP4 recipe quantises, None where there are none.
+    """
 
     peak_flops_per_s: float
     memory_bytes_per_s: float
@@ -36,6 +42,7 @@ class KernelConstants:
     attention_head_dim_exponent: float
     memory_efficiency_ratio: float
     kernel_fixed_s: float
+    low: KernelConstants | None = None
 
     @property
     def achieved_bytes_per_s(self) -> float:
@@ -50,8 +57,8 @@ class KernelConstants:
         def get(name: str) -> float:
             return constants.get(name, architecture)
 
-        return cls(
-            peak_flops_per_s=gpu.peak_flops_per_s[job.precision],
+        wide = cls(
+            peak_flops_per_s=gpu.peak_flops_per_s[job.wide_dtype if job.low_precision else job.precision],
             memory_bytes_per_s=gpu.memory_bytes_per_s,
             gemm_ceiling_ratio=get("gemm_ceiling_ratio"),
             gemm_half_m=get("gemm_half_m"),
@@ -66,6 +73,17 @@ class KernelConstants:
             memory_efficiency_ratio=get("memory_efficiency_ratio"),
             kernel_fixed_s=get("kernel_fixed_s"),
         )
+        if not job.low_precision:
+            return wide
+        low = replace(
+            wide,
+            peak_flops_per_s=gpu.peak_flops_per_s[job.precision],
+            gemm_ceiling_ratio=constants.get("gemm_ceiling_ratio", job.precision, architecture),
+            gemm_half_m=constants.get("gemm_half_m", job.precision, architecture),
+            gemm_half_n=constants.get("gemm_half_n", job.precision, architecture),
+            gemm_half_k=constants.get("gemm_half_k", job.precision, architecture),
+        )
+        return replace(wide, low=low)
 
 
 @formula("saturating GEMM efficiency, fitted form; ceiling from best-of-sweep GEMM measurements (MAMF)", "ratio")
@@ -83,21 +101,31 @@ def gemm_efficiency_ratio(
 
 @formula("roofline: max of arithmetic and traffic time", "s")
 def gemm_time_s(
-    m: FloatArray, n: FloatArray, k: FloatArray, batch: FloatArray, element_bytes: int, c: KernelConstants
+    m: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    batch: FloatArray,
+    element_bytes: int,
+    c: KernelConstants,
+    operand_bytes: float | None = None,
 ) -> FloatArray:
-    """Time of ``batch`` GEMMs (m, k) x (k, n): FLOPs over achieved rate or operand traffic, whichever is longer."""
+    """Time of ``batch`` GEMMs (m, k) x (k, n): FLOPs over achieved rate or operand traffic, whichever is longer.
+
+    ``operand_bytes``: of an element of the two operands, where it is not that of the result.
+    """
     arithmetic = 2.0 * batch * m * n * k / (c.peak_flops_per_s * gemm_efficiency_ratio(m, n, k, batch, c))
-    traffic = element_bytes * batch * (m * k + k * n + m * n) / c.achieved_bytes_per_s
+    operand = element_bytes if operand_bytes is None else operand_bytes
+    traffic = batch * (operand * (m * k + k * n) + element_bytes * (m * n)) / c.achieved_bytes_per_s
     return np.asarray(np.maximum(arithmetic, traffic) + c.kernel_fixed_s)
 
 
 @formula("FlashAttention-2, arXiv 2307.08691; saturation in sequence length and head dimension fitted", "s")
 def attention_time_s(
-    flops: FloatArray, seq_len: int, head_dim: int, traffic_bytes: FloatArray, c: KernelConstants
+    flops: FloatArray, seq_len: FloatArray | int, head_dim: int, traffic_bytes: FloatArray, c: KernelConstants
 ) -> FloatArray:
     """Time of a fused attention kernel that executes ``flops`` (half the square when causal)."""
     efficiency = c.attention_ceiling_ratio * seq_len / (seq_len + c.attention_half_seq_len)
-    efficiency *= (min(head_dim, 128) / 128.0) ** c.attention_head_dim_exponent
+    efficiency = efficiency * (min(head_dim, 128) / 128.0) ** c.attention_head_dim_exponent
     arithmetic = flops / (c.peak_flops_per_s * efficiency)
     return np.asarray(np.maximum(arithmetic, traffic_bytes / c.achieved_bytes_per_s) + c.kernel_fixed_s)
 
@@ -125,31 +153,65 @@ def fused_wgrad_time_s(wgrad_s: FloatArray, accumulation_time_s: FloatArray, c: 
 def forward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> FloatArray:
     """GPU time of an operator's forward, (r,)."""
     if operator.kind == "gemm":
-        m, n, k, batch = _dimensions(operator)
-        return gemm_time_s(m, n, k, batch, job.element_bytes, c)
+        return _product_time_s(operator, "forward", job, c)
     if operator.kind == "attention":
         return attention_time_s(
-            np.asarray(operator.forward_flops), job.seq_len, operator.head_dim, np.asarray(operator.forward_bytes), c
+            np.asarray(operator.forward_flops),
+            _attended(operator, job),
+            operator.head_dim,
+            np.asarray(operator.forward_bytes),
+            c,
         )
     return memory_time_s(np.asarray(operator.forward_bytes), c)
 
 
-def backward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> FloatArray:
-    """GPU time of an operator's backward, (r,): dgrad and wgrad for a GEMM."""
+def backward_time_s(operator: Operator, job: TrainingJob, c: KernelConstants, needs: Backward = "all") -> FloatArray:
+    """GPU time of an operator's backward, (r,): dgrad and wgrad for a GEMM, of which a frozen weight needs the first.
+
+    ``needs``: which gradients the operator's block owes.
+    """
+    if needs == "none":
+        return np.zeros(())
     if operator.kind == "gemm":
-        m, n, k, batch = _dimensions(operator)
-        dgrad = gemm_time_s(m, k, n, batch, job.element_bytes, c)
-        wgrad = gemm_time_s(k, n, m, batch, job.element_bytes, c)
-        if not operator.trainable_weight:
-            return dgrad + wgrad
-        if job.gradient_accumulation_fusion:
-            return dgrad + fused_wgrad_time_s(wgrad, accumulation_time_s(batch * k * n, job, c), c)
-        return dgrad + wgrad * c.wgrad_ratio
+        dgrad = _product_time_s(operator, "dgrad", job, c)
+        frozen = needs == "input" and operator.trainable_weight
+        return dgrad if frozen else dgrad + _wgrad_time_s(operator, job, c)
     if operator.kind == "attention":
         flops = np.asarray(operator.forward_flops) * FLASH_BACKWARD_RATIO * c.attention_backward_ratio
-        return attention_time_s(flops, job.seq_len, operator.head_dim, np.asarray(operator.backward_bytes), c)
+        return attention_time_s(
+            flops, _attended(operator, job), operator.head_dim, np.asarray(operator.backward_bytes), c
+        )
     traffic = np.asarray(operator.backward_bytes)
     return np.where(traffic > 0, memory_time_s(traffic, c), 0.0)
+
+
+def _wgrad_time_s(operator: Operator, job: TrainingJob, c: KernelConstants) -> FloatArray:
+    """The weight gradient and what adding it to the others of the step costs."""
+    wgrad = _product_time_s(operator, "wgrad", job, c)
+    if not operator.trainable_weight:
+        return wgrad
+    if job.gradient_accumulation_fusion:
+        _m, n, k, batch = _dimensions(operator)
+        return fused_wgrad_time_s(wgrad, accumulation_time_s(batch * k * n, job, c), c)
+    return wgrad * c.wgrad_ratio
+
+
+def _product_time_s(
+    operator: Operator, product: Literal["forward", "dgrad", "wgrad"], job: TrainingJob, c: KernelConstants
+) -> FloatArray:
+    """One of the three products of a GEMM, at the rate and with the operands of its format."""
+    m, n, k, batch = _dimensions(operator)
+    rows, columns, depth = {"forward": (m, n, k), "dgrad": (m, k, n), "wgrad": (k, n, m)}[product]
+    if c.low is None or not is_linear(operator):
+        return gemm_time_s(rows, columns, depth, batch, job.element_bytes, c)
+    return gemm_time_s(rows, columns, depth, batch, job.element_bytes, c.low, recipe(job).operand_bytes)
+
+
+def _attended(operator: Operator, job: TrainingJob) -> FloatArray:
+    """Length of what a fused attention kernel works on: a whole sequence, a document or a part of one."""
+    if np.any(operator.m):
+        return np.asarray(operator.m, float)
+    return np.asarray(min(job.document_len or job.seq_len, job.seq_len), float)
 
 
 def _dimensions(operator: Operator) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -13,25 +13,24 @@ import numpy.typing as npt
 
 from meshwright.costmodel.axis import data
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
+from meshwright.costmodel.optimizer import OptimizerBytes, moment_bytes, state_bytes_per_parameter
 from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
-from meshwright.specs.estimate import MEMORY_PHASES
+from meshwright.specs.estimate import MEMORY_CLASSES, MEMORY_PHASES
 from meshwright.specs.hardware import Cluster
-
-#: fp32 master weight, first and second moment of Adam.
-ADAM_STATE_BYTES = 12
-#: The share of Adam's state that its first step creates.
-ADAM_MOMENTS_SHARE = 2.0 / 3.0
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import OFFLOADS, Layout, LayoutBatch
 
 
-@formula("mixed-precision Adam, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter in fp16", "bytes")
+@formula("ZeRO, arXiv 1910.02054 section 3.1: 2 + 2 + 12 bytes a parameter for Adam in fp16", "bytes")
 def state_bytes(
-    parameters: FloatArray, element_bytes: int, grad_bytes: int, optimizer_shards: FloatArray
+    parameters: FloatArray, per_parameter: OptimizerBytes, optimizer_shards: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights, gradients and optimizer state of ``parameters`` elements a rank; the last divided by ZeRO-1."""
-    return element_bytes * parameters, grad_bytes * parameters, ADAM_STATE_BYTES * parameters / optimizer_shards
+    """Weights, gradients and optimizer state of ``parameters`` trained elements a rank; the last divided by ZeRO-1."""
+    weights, gradients, optimizer = per_parameter
+    return weights * parameters, gradients * parameters, optimizer * parameters / optimizer_shards
 
 
 @formula("allocator slack over what is allocated, measured 3-9 %", "bytes")
@@ -42,10 +41,10 @@ def reserved_bytes(allocated_bytes: FloatArray, outside_bytes: FloatArray, fragm
 
 @formula("saved activations of every micro-batch in flight, and the recomputed ones of the part that runs", "bytes")
 def activation_bytes(
-    in_flight_chunks: FloatArray, vpp: npt.NDArray[np.int32], saved_bytes: FloatArray, working_bytes: FloatArray
+    in_flight_chunks: FloatArray, chunks: npt.NDArray[np.int32], saved_bytes: FloatArray, working_bytes: FloatArray
 ) -> FloatArray:
-    """Activations of a rank whose ``vpp`` chunks together save ``saved_bytes`` a micro-batch, (n,)."""
-    return np.asarray(in_flight_chunks / vpp * saved_bytes + working_bytes)
+    """Activations of a rank whose ``chunks`` together save ``saved_bytes`` a micro-batch, (n,)."""
+    return np.asarray(in_flight_chunks / chunks * saved_bytes + working_bytes)
 
 
 @dataclass(slots=True)
@@ -63,8 +62,8 @@ def peak(rows: Gathered) -> Peak:
 
     What is held for the backward is computed on rows that differ in it, states on rows that differ in those.
     """
-    held_first, held_row = distinct(rows.columns())
-    state_first, state_row = distinct(((rows.cell_row, len(rows.cells)), (rows.layouts.zero_stage, 2)))
+    held_first, held_row = distinct(rows.held_columns())
+    state_first, state_row = distinct(rows.state_columns())
     holders, owners = rows.take(held_first), rows.take(state_first)
     worst = np.zeros(len(rows), np.intp)
     highest = np.full(len(rows), -np.inf)
@@ -85,11 +84,31 @@ def peak(rows: Gathered) -> Peak:
 
 
 def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each."""
-    job = rows.job
-    shards = data.divides("optimizer_state", rows.layouts)
-    found = state_bytes(rows.rank_parameters(class_index), job.element_bytes, job.grad_bytes, shards)
-    return dict(zip(("weights", "gradients", "optimizer"), found, strict=True))
+    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each, and of gathered weights."""
+    layouts, per_parameter = rows.layouts, state_bytes_per_parameter(rows.job)
+    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gather")}
+    trained, frozen_bytes = rows.rank_weights(class_index)
+    for experts in (False, True):
+        if not (trained[int(experts)].any() or frozen_bytes[int(experts)].any()):
+            continue
+        shards = {
+            kind: data.divides(kind, layouts, experts=experts) for kind in ("weights", "gradients", "optimizer_state")
+        }
+        weights, gradients, optimizer = state_bytes(trained[int(experts)], per_parameter, shards["optimizer_state"])
+        weights = weights + frozen_bytes[int(experts)]
+        total["weights"] += np.where(layouts.offload_parameters > 0, 0.0, weights / shards["weights"])
+        total["gradients"] += gradients / shards["gradients"]
+        total["optimizer"] += np.where(layouts.offload_optimizer > 0, 0.0, optimizer)
+        if (layouts.zero_stage >= 3).any():
+            total["gather"] += gathered_weight_bytes(weights, rows.layers(class_index), layouts)
+    return total
+
+
+@formula("FSDP, arXiv 2304.11277 section 3.3: the unit that runs and the one fetched ahead; or all, kept", "bytes")
+def gathered_weight_bytes(weights_bytes: FloatArray, n_layers: FloatArray, layouts: LayoutBatch) -> FloatArray:
+    """Whole weights that ZeRO-3 holds beside its shards, (n,), on a rank of ``n_layers`` units."""
+    units = np.where(layouts.reshard_after_forward != 0, np.minimum(2.0, n_layers), n_layers)
+    return np.where(layouts.zero_stage >= 3, weights_bytes * units / np.maximum(n_layers, 1.0), 0.0)
 
 
 def _working(rows: Gathered) -> FloatArray:
@@ -102,20 +121,25 @@ def _working(rows: Gathered) -> FloatArray:
     return working
 
 
-def _held(rows: Gathered, class_index: int | IndexArray, working: FloatArray) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on the fullest rank of the class, (n,) each; ``working`` is the same on every rank."""
+def _held(
+    rows: Gathered, class_index: int | IndexArray, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+) -> dict[str, FloatArray]:
+    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each.
+
+    ``working`` is the same on every rank.
+    """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
-        _in_flight(rows, rows.first_rank(class_index)),
-        layouts.vpp,
+        _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
+        rows.chunks_of_rank(),
         rows.in_class(tables.saved_bytes, class_index),
         working,
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
     token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
-    gathered = np.asarray((layouts.sp * layouts.micro_batch) * token_bytes, np.float64)
+    gathered = np.asarray((layouts.sp * layouts.micro_batch) * (token_bytes / layouts.cp), np.float64)
     logits = rows.in_class(tables.logits_bytes, class_index)
-    return {"activations": activations, "logits": logits, "gather": gathered}
+    return {"activations": activations, "logits": logits, "gathered_activations": gathered}
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
@@ -132,27 +156,52 @@ def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
 def _buffers(rows: Gathered) -> FloatArray:
     """Communicator buffers of the groups a rank belongs to, and library workspaces, (n,)."""
     layouts = rows.layouts
-    communicators = (layouts.tp > 1).astype(float) + (layouts.dp > 1) + (layouts.pp > 1)
+    communicators = np.zeros(len(rows))
+    for axis in ("tp", "cp", "dp", "pp", "ep", "etp"):
+        communicators += getattr(layouts, axis) > 1
     return communicators * rows.constants.get("communicator_buffer_bytes") + rows.constants.get("workspace_bytes")
 
 
 def by_class(rows: Gathered, found: Peak) -> dict[str, FloatArray]:
     """Bytes of the worst rank by class of memory, (n,) each; they sum to the peak."""
+    return _by_class(rows, found.worst_class, found.outside_bytes)
+
+
+def _by_class(
+    rows: Gathered, class_index: IndexArray, outside_bytes: FloatArray, rank: npt.NDArray[np.int32] | None = None
+) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    tensors = _states(rows, found.worst_class) | _held(rows, found.worst_class, _working(rows))
-    return tensors | {"buffers": found.outside_bytes - context, "context": context}
+    tensors = _states(rows, class_index) | _held(rows, class_index, _working(rows), rank)
+    tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
+    found_by = tensors | {"buffers": outside_bytes - context, "context": context}
+    return {name: found_by[name] for name in MEMORY_CLASSES}
 
 
-def by_phase(found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def by_rank(
+    job: TrainingJob, cluster: Cluster, layout: Layout, constants: Constants
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Bytes of every pipeline rank at its peak: by class of memory, (pp,) each, and the reserved peak, (pp,)."""
+    rows = Gathered.of(job, cluster, LayoutBatch.of([layout] * layout.pp), constants)
+    rank = np.arange(layout.pp, dtype=np.int32)
+    first = rows.stages.first_rank[:, 0][rows.stages.multiplicity[:, 0] > 0]
+    outside = _buffers(rows) + constants.get("context_bytes")
+    by = _by_class(rows, np.searchsorted(first, rank, side="right") - 1, outside, rank)
+    allocated = np.sum(list(by.values()), axis=0)
+    return by, reserved_bytes(allocated, outside, constants.get("fragmentation_ratio"))
+
+
+def by_phase(job: TrainingJob, found: Peak, by: dict[str, FloatArray]) -> dict[str, FloatArray]:
     """Peak of the worst rank in each phase of a run, (n,) each.
 
-    Loading holds the weights; Adam creates its moments at the end of the first step; saving writes what is resident.
+    Loading holds the weights; the optimizer creates its moments at the end of the first step; saving writes what is
+    resident.
     """
+    moments_ratio = moment_bytes(job) / max(state_bytes_per_parameter(job).optimizer, 1e-12)
     states = by["weights"] + by["gradients"] + by["optimizer"]
     steady = found.allocated_bytes
     phases = (
         by["weights"] + by["context"],
-        steady - ADAM_MOMENTS_SHARE * by["optimizer"],
+        steady - moments_ratio * by["optimizer"],
         steady,
         steady,
         states + found.outside_bytes,
@@ -176,6 +225,27 @@ def roomy_bytes(cluster: Cluster, constants: Constants) -> float:
     return capacity_bytes(cluster, constants) * (1.0 - constants.get("memory_margin_ratio"))
 
 
-def host_bytes(cluster: Cluster, constants: Constants) -> float:
-    """Host memory of a node: one Python process with pinned staging for each GPU."""
-    return cluster.gpus_per_node * constants.get("host_bytes_per_process")
+@formula("a process for each GPU, and what is offloaded to it", "bytes")
+def node_host_bytes(gpus_per_node: int, process_bytes: float, offloaded_bytes: FloatArray) -> FloatArray:
+    """Host memory of a node, (n,): ``offloaded_bytes`` (n,) of each GPU's states beside its process."""
+    return np.asarray(gpus_per_node * (process_bytes + offloaded_bytes))
+
+
+def host_bytes(rows: Gathered) -> FloatArray:
+    """Host memory of a node, (n,): one Python process with pinned staging for each GPU, and offloaded states.
+
+    States on NVMe pass through buffers that the process has anyway.
+    """
+    layouts, offloaded = rows.layouts, np.zeros(len(rows))
+    in_host = OFFLOADS.index("cpu")
+    if (layouts.offload_optimizer > 0).any():
+        trained, frozen_bytes = rows.heaviest_weights()
+        per_parameter = state_bytes_per_parameter(rows.job)
+        for experts in (False, True):
+            shards = data.divides("optimizer_state", layouts, experts=experts)
+            weights, _gradients, optimizer = state_bytes(trained[int(experts)], per_parameter, shards)
+            weights = (weights + frozen_bytes[int(experts)]) / data.divides("weights", layouts, experts=experts)
+            offloaded += np.where(layouts.offload_optimizer == in_host, optimizer, 0.0)
+            offloaded += np.where(layouts.offload_parameters == in_host, weights, 0.0)
+    process = rows.constants.get("host_bytes_per_process")
+    return node_host_bytes(rows.cluster.gpus_per_node, process, offloaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,29 @@ from meshwright.specs.layout import LayoutBatch
 
 IntArray = npt.NDArray[np.int32]
 
+#: The groups that collectives run over, each as the sub-axes that it spans. Data parallelism has its shard groups
+#: inside, where links are fast, and the replicas of them outside (HSDP); context-parallel ranks hold equal weights, so
+#: they share the sharding. Experts have a mesh of their own over the same ranks.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "pp": ("pp",),
+    "dp": ("cp", "dp"),
+    "shard": ("cp", "dp_shard"),
+    "replicate": ("dp_replicate",),
+    "ep": ("ep",),
+    "etp": ("etp",),
+    "expert_all": ("edp",),
+    "expert_shard": ("edp_shard",),
+    "expert_replicate": ("edp_replicate",),
+}
+#: What stands in the place of an axis of the rank order for expert weights (Megatron's expert rank generator).
+_EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPlacement:
-    """Where the groups of one axis sit. Arrays (n,).
+    """Where the groups of one axis sit. Arrays (n,). A node here is a scale-up domain: what NVLink or its kin joins.
 
     ``ranks_per_node`` of a group's ``size`` ranks share a node; ``groups_per_node`` groups of this axis have ranks
     on the same node, so that many share its adapters when they communicate at the same time.
@@ -30,17 +50,53 @@ class GroupPlacement:
         """Whether a group spans more than one node."""
         return self.size > self.ranks_per_node
 
+    def take(self, index: npt.NDArray[np.intp]) -> GroupPlacement:
+        """The rows of ``index``."""
+        return GroupPlacement(self.size.take(index), self.ranks_per_node.take(index), self.groups_per_node.take(index))
 
-def place(axis: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
-    """Placement of the groups of ``axis`` (tp, dp or pp) for each row's rank order, fastest axis first."""
-    size = getattr(layouts, axis)
+
+def expert_dp(layouts: LayoutBatch) -> IntArray:
+    """Ranks that hold the same expert shard, (n,): tp x cp x dp over ep x etp."""
+    ranks = layouts.tp * layouts.cp * layouts.dp
+    return np.asarray(np.maximum(ranks // np.maximum(layouts.ep * layouts.etp, 1), 1), np.int32)
+
+
+def place(group: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
+    """Placement of the groups of ``group`` (a key of GROUPS) for each row's rank order, fastest axis first."""
+    sub_axes = GROUPS[group]
+    experts = group in ("ep", "etp") or group.startswith("expert")
+    per_node = cluster.domain_gpus
+    size = np.ones(len(layouts), np.int32)
+    inside = np.ones(len(layouts), np.int32)
+    for name in sub_axes:
+        degree, stride = _degree(name, layouts), _stride(name, layouts, experts=experts)
+        size = size * degree
+        inside = inside * np.clip(per_node // stride, 1, degree)
+    ranks_per_node = np.minimum(inside, per_node).astype(np.int32)
+    return GroupPlacement(size, ranks_per_node, np.maximum(per_node // ranks_per_node, 1).astype(np.int32))
+
+
+def _degree(name: str, layouts: LayoutBatch) -> IntArray:
+    if name == "edp":
+        return expert_dp(layouts)
+    if name == "edp_shard":
+        return np.asarray(np.maximum(expert_dp(layouts) // layouts.dp_replicate, 1), np.int32)
+    if name == "edp_replicate":
+        return layouts.dp_replicate
+    return np.asarray(getattr(layouts, name), np.int32)
+
+
+def _stride(name: str, layouts: LayoutBatch, *, experts: bool) -> IntArray:
+    """Distance in ranks between neighbours along an axis, (n,)."""
+    axis = name.removesuffix("_shard").removesuffix("_replicate")
     stride = np.ones(len(layouts), np.int32)
     for code, order in enumerate(layouts.rank_orders):
         rows = layouts.rank_order == code if len(layouts.rank_orders) > 1 else slice(None)
         for faster in order.split("-"):
-            if faster == axis:
+            of_mesh = _EXPERT_AXES[faster] if experts else faster
+            if of_mesh == axis:
                 break
-            stride[rows] *= getattr(layouts, faster)[rows]
-    per_node = cluster.gpus_per_node
-    ranks_per_node = np.minimum(np.maximum(per_node // stride, 1), size).astype(np.int32)
-    return GroupPlacement(size, ranks_per_node, np.maximum(per_node // ranks_per_node, 1).astype(np.int32))
+            stride[rows] *= _degree(of_mesh, layouts)[rows]
+    if name.endswith("_replicate"):
+        stride = stride * _degree(name.removesuffix("_replicate") + "_shard", layouts)
+    return stride

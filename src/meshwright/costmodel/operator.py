@@ -64,14 +64,12 @@ class Shapes:
     def score_pairs(self, *, causal: bool = True, window: int = 0) -> float:
         """(query, key) pairs that one head scores in one whole sequence.
 
-        A causal model needs half of the square of each document; ``window`` > 0 caps how far back a query looks.
+        A causal model needs half of the square of each document; ``window`` > 0 caps how far back a query looks, and
+        how far ahead where it may. The corner that a window loses at a document's ends is subtracted.
         """
         length = min(self.document_len, float(self.seq_len))
-        if window and window < length:
-            seen = window - window**2 / (2.0 * length) if causal else min(2.0 * window, length)
-        else:
-            seen = length / 2.0 if causal else length
-        return self.seq_len * seen
+        reach = min(window or length, length)
+        return self.seq_len * (reach - reach**2 / (2.0 * length)) * (1.0 if causal else 2.0)
 
     @property
     def outer_tokens(self) -> FloatArray:
@@ -84,7 +82,8 @@ class Operator:
     """One operator of a block's forward pass and what its backward costs.
 
     ``gemm``: ``batch`` products of (m, k) x (k, n); its backward is dgrad and wgrad, each of equal FLOPs.
-    ``attention``: fused kernel; ``flops`` are the FLOPs it executes (half of the full square when causal).
+    ``attention``: fused kernel; ``flops`` are the FLOPs it executes (half of the full square when causal), ``m`` the
+    length of the sequences or documents that it works on.
     ``memory``: bound by HBM traffic; ``forward_bytes`` / ``backward_bytes`` are bytes read plus written.
     ``model_flops`` are the causal model FLOPs (for MFU), ``full_flops`` count attention's full square.
     ``module`` is the recompute unit (specs.layout.RECOMPUTE_MODULES). ``kernels`` are launches (forward, backward).
@@ -160,3 +159,12 @@ def memory(
 ) -> Operator:
     """An operator that is bound by HBM traffic."""
     return Operator(name, "memory", module, kernels, forward_bytes=forward_bytes, backward_bytes=backward_bytes)
+
+
+def residual(name: str, module: str, shapes: Shapes, *, dropout: bool) -> Operator:
+    """Adding a block's output to the residual stream, with dropout where the block has it."""
+    stream = shapes.outer_tokens * shapes.hidden_size
+    mask = 1 if dropout else 0
+    forward = stream * (3 * shapes.element_bytes + mask)
+    backward = stream * ((2 * shapes.element_bytes + mask) if mask else 0)
+    return memory(name, module, forward, backward, kernels=(2, 1))

@@ -20,8 +20,16 @@ def block_parameters(model: ModelSpec, members: Iterable[BlockSpec]) -> Paramete
 
 def parameter_count(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once."""
-    parts = [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
-    return sum(repeat * block_parameters(model, members).total for repeat, members in parts)
+    return sum(repeat * block_parameters(model, members).total for repeat, members in _runs(model))
+
+
+def active_parameter_count(model: ModelSpec) -> int:
+    """Parameters that a token meets: of the routed experts only its own, of everything else all."""
+    return sum(repeat * block_parameters(model, members).active for repeat, members in _runs(model))
+
+
+def _runs(model: ModelSpec) -> list[tuple[int, tuple[BlockSpec, ...]]]:
+    return [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
 
 
 def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
@@ -51,9 +59,8 @@ def forward_flops_per_sequence(job: TrainingJob, *, causal: bool = True) -> floa
     """
     unfused = job.model_copy(update={"attention": "unfused"})
     shapes = one_rank_shapes(unfused)
-    parts = [(1, job.model.prologue), *((g.repeat, g.blocks) for g in job.model.layers), (1, job.model.epilogue)]
     total = 0.0
-    for repeat, members in parts:
+    for repeat, members in _runs(job.model):
         for member in members:
             for operator in blocks.kind(member).operators(job.model, member, shapes):
                 ratio = operator.causal_ratio if causal else 1.0

@@ -1,8 +1,12 @@
 """What a pipeline schedule is told: the work of each rank, as rows (``PipelineProfile``) or one layout in full.
 
-A pipeline has ``pp`` ranks with ``vpp`` model chunks each. Chunk ``c`` of rank ``r`` is virtual stage ``c * pp + r``.
+The model is cut into pp * vpp virtual stages, numbered in model order. A pipeline has ``pp`` ranks; which stages a
+rank holds as its *chunks* 0, 1, ... is for the schedule to say (``meshwright.costmodel.schedule.stages_of_rank``).
 Ranks with equal work that follow each other form one *class*, so a row needs few columns however long the pipeline.
-Interleaved layouts (``vpp`` > 1) have equal chunks but for the first (embedding) and the last (head) virtual stage.
+Layouts with several chunks a rank have equal chunks but for the first (embedding) and the last (head) virtual stage.
+
+A backward has two parts: the gradient of the input, which the stage before waits for, and that of the weights, which
+nobody waits for. ``backward_s`` is always the whole, recompute included, and ``weight_s`` the second part of it.
 """
 
 from __future__ import annotations
@@ -18,11 +22,17 @@ IntArray = npt.NDArray[np.int32]
 
 
 class Task(NamedTuple):
-    """One entry of a rank's order: forward or backward of one micro-batch through one chunk."""
+    """One entry of a rank's order: a phase of one micro-batch through one chunk.
 
-    phase: Literal["forward", "backward"]
+    A ``backward`` is the whole of it, or the input's gradient alone where the order has a ``weight`` task for the same
+    micro-batch and chunk. A ``joined`` task runs as one with the next: both wait for what either needs, and what they
+    send leaves when both are done.
+    """
+
+    phase: Literal["forward", "backward", "weight"]
     micro_batch: int
     chunk: int
+    joined: bool = False
 
 
 @dataclass(slots=True)
@@ -30,9 +40,9 @@ class PipelineProfile:
     """Rows of pipelines. Shapes: (n,) or (n, C) with C rank classes in pipeline order, padded with multiplicity 0.
 
     ``forward_s`` / ``backward_s`` (n, C): time of one micro-batch over *all* chunks of a rank of the class, recompute
-    in the backward. ``embedding_*`` / ``head_*`` (n,): the part of the first / last rank's time that its first / last
-    chunk spends beyond a regular chunk (negative where the ends hold fewer layers). ``hop_s`` (n,): latency of one
-    stage-to-stage transfer.
+    in the backward; ``weight_s`` (n, C): the part of ``backward_s`` that is the weight gradient. ``embedding_*`` /
+    ``head_*`` (n,): the part of that time that the first / last virtual stage spends beyond a regular chunk (negative
+    where the ends hold fewer layers). ``hop_s`` (n,): latency of one transfer between ranks.
     """
 
     pp: IntArray
@@ -41,6 +51,7 @@ class PipelineProfile:
     multiplicity: IntArray
     forward_s: FloatArray
     backward_s: FloatArray
+    weight_s: FloatArray
     embedding_forward_s: FloatArray
     embedding_backward_s: FloatArray
     head_forward_s: FloatArray
@@ -50,7 +61,11 @@ class PipelineProfile:
 
 @dataclass(slots=True)
 class PipelineTimes:
-    """One pipeline in full: ``forward_s[r, c]`` and ``backward_s[r, c]`` of shape (pp, vpp), seconds a micro-batch."""
+    """One pipeline in full.
+
+    ``forward_s[r, c]``, ``backward_s[r, c]`` and its part ``weight_s[r, c]``, each of a micro-batch.
+    Shape (pp, chunks): as many chunks as ``stages_of_rank`` lists, which is vpp but for DualPipe's two.
+    """
 
     schedule: str
     pp: int
@@ -58,4 +73,5 @@ class PipelineTimes:
     n_micro_batches: int
     forward_s: FloatArray
     backward_s: FloatArray
+    weight_s: FloatArray
     hop_s: float

@@ -1,6 +1,6 @@
 """Recomputation: parts of a model, the shapes they run with, and what a recompute mask repeats in them.
 
-A *part* is what stages are counted in: the prologue, one layer of each group, the epilogue.
+A *part* is what stages are counted in: the prologue, one layer of each kind, the epilogue.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WITHIN = {
 
 
 def parts_of(job: TrainingJob) -> tuple[tuple[BlockSpec, ...], ...]:
-    """Blocks of each part: prologue, one layer of each group, epilogue."""
-    return (job.model.prologue, *(group.blocks for group in job.model.layers), job.model.epilogue)
+    """Blocks of each part: prologue, one layer of each kind, epilogue."""
+    return (job.model.prologue, *job.model.layer_kinds, job.model.epilogue)
 
 
 def shapes_of(job: TrainingJob, rows: LayoutBatch) -> Shapes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,8 @@ _NEWTON_STEPS = 20
 _BISECTIONS = 60
 #: Standard deviations of the number of failures that the mixture covers.
 _COVERED_SD = 8.0
-#: Failures beyond which the total spreads by less than a thousandth.
-_COUNTED = 1e6
+#: Failures beyond which their number is as good as normal.
+_COUNTED = 2000.0
 
 
 @formula("one failure process a node, independent: the rates add up (arXiv 2410.21680)", "s")
@@ -37,9 +38,9 @@ def mean_time_to_failure_s(n_gpus: int, failures_per_1000_node_days: float) -> f
 
 
 @formula("bytes over what all nodes write to storage together", "s")
-def checkpoint_write_s(checkpoint_bytes: float, n_nodes: int, node_checkpoint_bytes_per_s: float) -> float:
+def checkpoint_write_s(checkpoint_bytes: float, n_nodes: int, storage_bytes_per_s: float) -> float:
     """Seconds that training stands still for one checkpoint."""
-    return checkpoint_bytes / (n_nodes * node_checkpoint_bytes_per_s)
+    return checkpoint_bytes / (n_nodes * storage_bytes_per_s)
 
 
 @formula("Young 1974: sqrt(2 x write x mean time to failure)", "s")
@@ -119,7 +120,8 @@ def _quantiles(work_s: float, failures: Failures, shares: tuple[float, ...]) -> 
     # Failures of one segment are geometric, more spread than Poisson by this much.
     variance += mean * mean * tries
     if n_failures > _COUNTED:
-        return [base_s + n_failures * mean] * len(shares)
+        total = NormalDist(base_s + n_failures * mean, math.sqrt(n_failures * (variance + mean * mean)))
+        return [max(base_s, total.inv_cdf(share)) for share in shares]
     reach = _COVERED_SD * math.sqrt(n_failures) + _COVERED_SD
     number = np.arange(max(0, math.floor(n_failures - reach)), math.ceil(n_failures + reach) + 1, dtype=float)
     weight = np.exp(number * math.log(n_failures) - n_failures - np.array([math.lgamma(k + 1.0) for k in number]))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from meshwright.costmodel.schedule import stages_of_rank
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -34,11 +38,29 @@ def layers_per_stage(split: str, n_layers: int, pp: int, vpp: int = 1) -> tuple[
     return counts if fits else None
 
 
+class StageKey(NamedTuple):
+    """What decides which layers a rank holds."""
+
+    pp: int
+    vpp: int
+    split: str
+    schedule: str
+
+    @property
+    def n_stages(self) -> int:
+        """Virtual stages that the model is cut into."""
+        return self.pp * self.vpp
+
+    def of_rank(self, rank: int) -> tuple[int, ...]:
+        """The virtual stages that ``rank`` holds, chunk by chunk."""
+        return stages_of_rank(self.schedule, rank, self.pp, self.vpp)
+
+
 @dataclass(frozen=True, slots=True)
 class StageTable:
-    """Rank classes of distinct (pp, vpp, split) rows, padded to C classes with multiplicity 0.
+    """Rank classes of distinct StageKeys, padded to C classes with multiplicity 0.
 
-    Shapes: ``counts`` (C, K, d) occurrences of each part (prologue, layer groups..., epilogue) on a rank of the
+    Shapes: ``counts`` (C, K, d) occurrences of each part (prologue, kinds of layers..., epilogue) on a rank of the
     class; ``multiplicity`` and ``first_rank`` (C, d); ``first_chunk`` / ``last_chunk`` (K, d): what the very first
     and last virtual stage hold beyond a regular chunk (interleaved only; zero otherwise). Rows come last, so that a
     class or a part of all rows lies together in memory.
@@ -51,11 +73,14 @@ class StageTable:
     last_chunk: FloatArray
 
 
-def stage_table(keys: list[tuple[int, int, str]], group_repeats: tuple[int, ...]) -> StageTable:
-    """The table of ``keys`` = (pp, vpp, split). Raises KeyError where a split does not fit (legality comes first)."""
-    rows = [_classes(pp, vpp, split, group_repeats) for pp, vpp, split in keys]
+def stage_table(keys: Sequence[StageKey], sequence: tuple[int, ...]) -> StageTable:
+    """The table of ``keys`` for a model whose layers are of the kinds ``sequence``.
+
+    Raises KeyError where a split does not fit (legality comes first).
+    """
+    rows = [_classes(key, sequence) for key in keys]
     n_classes = max((len(row[0]) for row in rows), default=1)
-    n_parts = len(group_repeats) + 2
+    n_parts = max(sequence) + 3
     table = StageTable(
         counts=np.zeros((n_classes, n_parts, len(rows))),
         multiplicity=np.zeros((n_classes, len(rows)), np.int32),
@@ -76,36 +101,33 @@ Parts = tuple[float, ...]
 
 
 @functools.lru_cache(maxsize=65536)
-def _classes(
-    pp: int, vpp: int, split: str, repeats: tuple[int, ...]
-) -> tuple[tuple[tuple[Parts, int, int], ...], Parts, Parts]:
-    chunks = chunk_parts(pp, vpp, split, repeats)
-    ranks = [tuple(np.sum(chunks[rank::pp], axis=0)) for rank in range(pp)]
+def _classes(key: StageKey, sequence: tuple[int, ...]) -> tuple[tuple[tuple[Parts, int, int], ...], Parts, Parts]:
+    chunks = chunk_parts(key, sequence)
     classes: list[tuple[Parts, int, int]] = []
-    for rank, parts in enumerate(ranks):
+    for rank in range(key.pp):
+        parts = tuple(map(sum, zip(*(chunks[stage] for stage in key.of_rank(rank)), strict=True)))
         if classes and classes[-1][0] == parts:
             classes[-1] = (parts, classes[-1][1] + 1, classes[-1][2])
         else:
             classes.append((parts, 1, rank))
-    regular = np.asarray(chunks[len(chunks) // 2]) if vpp > 1 else None
+    regular = np.asarray(chunks[len(chunks) // 2]) if key.vpp > 1 else None
     zero = (0.0,) * len(chunks[0])
     first = zero if regular is None else tuple(np.asarray(chunks[0]) - regular)
     last = zero if regular is None else tuple(np.asarray(chunks[-1]) - regular)
     return tuple(classes), first, last
 
 
-def chunk_parts(pp: int, vpp: int, split: str, repeats: tuple[int, ...]) -> list[Parts]:
-    """Parts of each virtual stage in model order: (prologue, layers of each group..., epilogue)."""
-    stages = layers_per_stage(split, sum(repeats), pp, vpp)
+def chunk_parts(key: StageKey, sequence: tuple[int, ...]) -> list[Parts]:
+    """Parts of each virtual stage in model order: (prologue, layers of each kind..., epilogue)."""
+    n_stages = key.n_stages
+    stages = layers_per_stage(key.split, len(sequence), key.pp, key.vpp)
     if stages is None:
-        raise KeyError(f"split {split} does not fit {sum(repeats)} layers on {pp} x {vpp} stages")
-    bounds = np.concatenate(([0], np.cumsum(stages)))
-    group_bounds = np.concatenate(([0], np.cumsum(repeats)))
-    found = []
-    for stage in range(len(stages)):
-        held = [
-            max(0, min(bounds[stage + 1], group_bounds[g + 1]) - max(bounds[stage], group_bounds[g]))
-            for g in range(len(repeats))
-        ]
-        found.append((float(stage == 0), *(float(h) for h in held), float(stage == len(stages) - 1)))
+        raise KeyError(f"split {key.split} does not fit {len(sequence)} layers on {n_stages} stages")
+    kinds = range(max(sequence) + 1)
+    found, start = [], 0
+    for stage, size in enumerate(stages):
+        held = sequence[start : start + size]
+        start += size
+        layers = (float(held.count(kind)) for kind in kinds)
+        found.append((float(stage == 0), *layers, float(stage == n_stages - 1)))
     return found

@@ -7,28 +7,32 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import memory
-from meshwright.costmodel.axis import data, pipeline
+from meshwright.costmodel.axis import Traffic, data, pipeline
+from meshwright.costmodel.block_times import COMM_AXES
 from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
 from meshwright.costmodel.mesh import place
+from meshwright.costmodel.offload import fetch_s, offloaded_step_s
+from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
 from meshwright.costmodel.pipeline import PipelineProfile, PipelineTimes
 from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
-from meshwright.costmodel.stages import chunk_parts
+from meshwright.costmodel.stages import StageKey, chunk_parts
 from meshwright.formula import Ledger, formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import BREAKDOWN_TERMS, EstimateBatch
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import Layout, LayoutBatch
+from meshwright.specs.layout import OFFLOADS, Layout, LayoutBatch
 
 
 @dataclass(slots=True)
@@ -87,12 +91,12 @@ def evaluate(
         breakdown_s=breakdown,
         peak_allocated_bytes=peak.allocated_bytes,
         peak_reserved_bytes=peak.reserved_bytes,
-        host_bytes=np.full(len(rows), memory.host_bytes(cluster, constants)),
+        host_bytes=memory.host_bytes(rows),
         capacity_bytes=capacity,
         fits=memory.fits(peak, cluster, constants),
         worst_pipeline_rank=rows.first_rank(peak.worst_class),
         memory_by_bytes=by,
-        memory_by_phase_bytes=memory.by_phase(peak, by),
+        memory_by_phase_bytes=memory.by_phase(job, peak, by),
     )
 
 
@@ -142,7 +146,10 @@ def step_time_s(
 
 @dataclass(slots=True)
 class _Pipeline:
-    """What the pipeline takes, (n,) each: in all, on its critical rank class, and a micro-batch's longest phases."""
+    """What the pipeline takes, (n,) each: in all, and for a micro-batch on its critical rank class and at its longest.
+
+    ``hidden_s`` is communication of the critical class that runs beside its computation.
+    """
 
     pipeline_s: FloatArray
     hop_s: FloatArray
@@ -150,16 +157,18 @@ class _Pipeline:
     slowest_s: FloatArray
     forward_s: FloatArray
     backward_s: FloatArray
+    hidden_s: FloatArray
 
 
 def _step(rows: Gathered) -> _Step:
     layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
     pipe = _pipeline(rows)
-    busy = m * pipe.slowest_s
+    passes = m / rows.stage_copies()
+    busy = passes * pipe.slowest_s
     dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
-    contention = contention_s(hidden + sent_beside, rows.constants.get("contention_ratio"))
+    contention = contention_s(hidden + sent_beside + passes * pipe.hidden_s, rows.constants.get("contention_ratio"))
     tied = _tied_embedding_s(rows)
     optimizer = _optimizer_s(rows)
     time = step_time_s(pipe.pipeline_s, dp_exposed, tied, contention, optimizer, rows.job.straggler_ratio)
@@ -171,14 +180,16 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
 
     ``instant_hops``: as if stage-to-stage transfers took no time.
     """
-    _tiled, groups, place_row = rows.placed("pp")
+    groups = rows.place("pp")
     _first, hop_kind = distinct((groups.crosses_nodes.view(np.int8), groups.groups_per_node))
-    first, inverse = distinct((*rows.columns(), hop_kind.take(place_row)))
+    first, inverse = distinct((*rows.work_columns(), hop_kind.take(rows.place_row)))
     few = rows.take(first)
     hop = np.zeros(len(few)) if instant_hops else _hop_s(few)
     profile = _profile(few, hop)
     time = _pipeline_time_s(few, profile)
     critical, slowest, forward, backward = _critical(profile)
+    hidden_table = rows.tables.times.hidden_s
+    hidden = few.in_class(hidden_table, critical) if hidden_table.any() else np.zeros(len(few))
     return _Pipeline(
         time.take(inverse),
         hop.take(inverse),
@@ -186,6 +197,7 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
         slowest.take(inverse),
         forward.take(inverse),
         backward.take(inverse),
+        hidden.take(inverse),
     )
 
 
@@ -203,10 +215,10 @@ def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatAr
 
 def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     """The terms of the step on the critical path, (n,) each; they sum to the step time."""
-    blocks, m = rows.tables.times, rows.n_micro_batches.astype(float)
+    blocks, passes = rows.tables.times, rows.n_micro_batches / rows.stage_copies()
 
     def spent(table: FloatArray) -> FloatArray:
-        return m * rows.in_class(table, step.critical_class)
+        return np.asarray(passes * rows.in_class(table, step.critical_class))
 
     # What transfers cost is what they add to the same pipeline; the rest of the critical rank's wait is the bubble.
     without_hops_s = _pipeline(rows, instant_hops=True).pipeline_s
@@ -215,7 +227,7 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
         "forward": spent(blocks.forward_s),
         "backward": spent(blocks.backward_s),
         "recompute": spent(blocks.recompute_s),
-        "tp_comm": spent(blocks.tp_forward_s + blocks.tp_backward_s + blocks.tp_recompute_s),
+        **{f"{axis}_comm": spent(blocks.comm_s(axis)) for axis in COMM_AXES},
         "launch": spent(blocks.launch_forward_s + blocks.launch_backward_s),
         "pp_comm": step.pipeline_s - without_hops_s + step.tied_embedding_s,
         # No less than nothing: the two differ by rounding where a rank never waits.
@@ -249,6 +261,7 @@ def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
         multiplicity=rows.stages.multiplicity.take(rows.stage_row, axis=1).T,
         forward_s=classes(forward),
         backward_s=classes(backward),
+        weight_s=classes(rows.tables.times.weight_s),
         embedding_forward_s=ends(first, forward),
         embedding_backward_s=ends(first, backward),
         head_forward_s=ends(last, forward),
@@ -289,35 +302,92 @@ def _hop_s(rows: Gathered) -> FloatArray:
 def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Exposed and hidden seconds of gradient and weight traffic, (n,) each, for the rank with most parameters.
 
-    ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind.
+    ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind; what every micro-batch
+    gathers for its passes goes first.
     """
-    placed, groups, place_row = rows.placed("dp")
-    state = np.tile(rows.state_of_cell, len(placed) // len(rows.cells))
-    first, kind = distinct((state, placed.dp, placed.rank_order))
-    few, inverse = placed.take(first), kind.take(place_row)
-    heaviest = np.max(rows.parameters, axis=0)[state[first]]
-    size, per_node, sharers = (column[first] for column in (groups.size, groups.ranks_per_node, groups.groups_per_node))
-    sharded = rows.layouts.zero_stage >= 1
-    parallel = rows.layouts.dp > 1
-    n_buckets = _buckets(rows.constants, heaviest, few.dp)
+    first, inverse = distinct(rows.traffic_columns())
     windows = {"backward": backward_s, "forward": forward_s}
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
-    for traffic in data.sends(rows.job, heaviest):
-        chosen = np.flatnonzero(parallel & (sharded == (traffic.collective != "all_reduce")))
+    for stream in _streams(rows.take(first)):
+        chosen = np.flatnonzero((stream.time_s > 0).take(inverse))
         if not len(chosen):
             continue
-        buckets = n_buckets if traffic.hidden_by else np.ones(len(few))
-        time = buckets * collective_time_s(
-            traffic.collective, traffic.size_bytes / buckets, rows.cluster, size, per_node, sharers, rows.constants
-        )
         of_few = inverse.take(chosen)
-        all_s = time.take(of_few)
+        all_s = stream.time_s.take(of_few)
         shown_s = all_s
-        if traffic.hidden_by:
-            shown_s = exposed_s(all_s, windows[traffic.hidden_by].take(chosen), buckets.take(of_few))
+        if stream.hidden_by:
+            window = windows[stream.hidden_by]
+            left = window.take(chosen)
+            shown_s = exposed_s(all_s, left, stream.n_buckets.take(of_few))
+            if stream.phase in ("forward", "backward"):
+                window = window.copy()
+                window[chosen] = np.maximum(left - all_s, 0.0)
+                windows[stream.hidden_by] = window
+        hidden_s = all_s - shown_s
+        if stream.phase != "step" and (rows.layouts.zero_stage >= 2).any():
+            some = rows.take(chosen)
+            times = data.repeats(stream.phase, some.layouts, some.n_micro_batches.astype(float))
+            shown_s, hidden_s = times * shown_s, times * hidden_s
         exposed[chosen] += shown_s
-        hidden[chosen] += all_s - shown_s
+        hidden[chosen] += hidden_s
     return exposed, hidden
+
+
+class _Stream(NamedTuple):
+    """One kind of data-parallel traffic, (n,) each: ``time_s`` in ``n_buckets`` pieces, as often as ``phase`` says."""
+
+    phase: str
+    hidden_by: str | None
+    time_s: FloatArray
+    n_buckets: FloatArray
+
+
+def _streams(rows: Gathered) -> list[_Stream]:
+    """The data-parallel traffic of every row, dense and expert weights together, in the order of priority."""
+    layouts = rows.layouts
+    trained, frozen_bytes = rows.heaviest_weights()
+    # Sharded weights and gradients travel layer by layer, others in buckets.
+    by_layer = (layouts.zero_stage >= 3) | ((layouts.zero_stage >= 2) & (layouts.pp == 1))
+    found: list[_Stream] = []
+    for experts in (False, True):
+        if not trained[int(experts)].any():
+            continue
+        buckets = np.where(by_layer, rows.most_layers(), _buckets(rows.constants, trained[int(experts)], layouts.dp))
+        for index, traffic in enumerate(
+            data.sends(rows.job, trained[int(experts)], frozen_bytes[int(experts)], layouts, experts=experts)
+        ):
+            time = np.zeros(len(rows))
+            sent = np.flatnonzero(traffic.count)
+            if len(sent):
+                time[sent] = _traffic_s(rows.take(sent), traffic, buckets.take(sent), sent)
+            if experts and found:
+                time = time + found[index].time_s
+                found[index] = found[index]._replace(time_s=time)
+            else:
+                found.append(_Stream(traffic.phase, traffic.hidden_by, time, buckets))
+    return found
+
+
+def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: IndexArray) -> FloatArray:
+    """Seconds of one message of ``traffic`` for the rows ``sent`` of it, bucket by bucket where it may hide; (n,)."""
+    pieces = buckets if traffic.hidden_by else np.ones(len(rows))
+    size_bytes = traffic.size_bytes.take(sent)
+    groups = place(traffic.group, rows.cluster, rows.layouts)
+    time = pieces * collective_time_s(
+        traffic.collective,
+        size_bytes / pieces,
+        rows.cluster,
+        groups.size,
+        groups.ranks_per_node,
+        groups.groups_per_node,
+        rows.constants,
+    )
+    if traffic.phase in ("forward", "backward") and (rows.layouts.offload_parameters > 0).any():
+        shard_bytes = size_bytes / np.maximum(groups.size, 1)
+        for code, name in enumerate(OFFLOADS[1:], start=1):
+            away = rows.layouts.offload_parameters == code
+            time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
+    return np.asarray(time)
 
 
 def _buckets(constants: Constants, parameters: FloatArray, dp: npt.NDArray[np.int32]) -> FloatArray:
@@ -331,36 +401,30 @@ def _tied_embedding_s(rows: Gathered) -> FloatArray:
     model = rows.job.model
     if not model.tie_word_embeddings or not (rows.layouts.pp > 1).any():
         return np.zeros(len(rows))
-    placed, groups, place_row = rows.placed("pp")
-    first, kind = distinct((placed.tp, placed.pp, placed.dp, placed.rank_order))
+    placed, groups = rows.placed.layouts, rows.place("pp")
+    first, kind = distinct((placed.tp, placed.cp, placed.pp, placed.dp, placed.rank_order))
     few = placed.take(first)
     size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / few.tp
     per_node = np.where(groups.crosses_nodes[first], 1, 2)
     time = collective_time_s(
         "all_reduce", size, rows.cluster, np.full(len(few), 2), per_node, groups.groups_per_node[first], rows.constants
     )
-    return np.where(few.pp > 1, time, 0.0).take(kind).take(place_row)
-
-
-@formula("Adam streams gradient, master weight and two moments, read and written, and writes the weight", "s")
-def optimizer_time_s(
-    parameters: FloatArray,
-    shards: FloatArray,
-    bytes_per_parameter: float,
-    memory_bytes_per_s: float,
-    step_fixed_s: float,
-) -> FloatArray:
-    """Optimizer step of ``parameters`` elements a rank, of which each updates its shard; plus the fixed part, (n,)."""
-    return np.asarray(parameters / shards * bytes_per_parameter / memory_bytes_per_s + step_fixed_s)
+    return np.asarray(np.where(few.pp > 1, time, 0.0).take(kind).take(rows.place_row))
 
 
 def _optimizer_s(rows: Gathered) -> FloatArray:
-    job, gpu = rows.job, rows.cluster.gpu
-    # Read gradient, master, both moments; write master, both moments, weight; one more read for the gradient norm.
-    traffic = 2 * memory.ADAM_STATE_BYTES + 2 * job.grad_bytes + job.element_bytes
-    rate = gpu.memory_bytes_per_s * rows.constants.get("memory_efficiency_ratio", gpu.architecture)
-    shards = data.divides("optimizer_state", rows.layouts)
-    return optimizer_time_s(rows.heaviest_parameters(), shards, traffic, rate, rows.constants.get("step_fixed_s"))
+    """The optimizer's step on the rank with most trained elements, (n,)."""
+    layouts, (dense, experts) = rows.layouts, rows.heaviest_weights()[0]
+    own = dense / data.divides("optimizer_state", layouts)
+    if experts.any():
+        own = own + experts / data.divides("optimizer_state", layouts, experts=True)
+    held = dense + experts
+    time = optimizer_time_s(rows.job, held, held / np.maximum(own, 1.0), rows.cluster.gpu, rows.constants)
+    for code, name in enumerate(OFFLOADS[1:], start=1):
+        away = layouts.offload_optimizer == code
+        if away.any():
+            time = np.where(away, offloaded_step_s(rows.job, own, rows.cluster, rows.constants, name), time)
+    return time
 
 
 def _hardware_flops(rows: Gathered, model_flops: float) -> FloatArray:
@@ -374,16 +438,18 @@ def _hardware_flops(rows: Gathered, model_flops: float) -> FloatArray:
         ),
         np.zeros(len(rows)),
     )
-    return model_flops + again * layouts.tp * layouts.dp * rows.n_micro_batches
+    return model_flops + again * layouts.tp * layouts.cp * layouts.dp * rows.n_micro_batches / rows.stage_copies()
 
 
 def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants: Constants) -> PipelineTimes:
     """Block times of one layout's every rank and chunk, for replay and timeline."""
     rows = Gathered.of(job, cluster, LayoutBatch.of([layout]), constants)
-    chunks = np.array(chunk_parts(layout.pp, layout.vpp, layout.stage_split, tuple(g.repeat for g in job.model.layers)))
+    key = StageKey(layout.pp, layout.vpp, layout.stage_split, layout.schedule)
+    chunks = np.array(chunk_parts(key, job.model.layer_sequence))
+    held = np.array([key.of_rank(rank) for rank in range(layout.pp)])
 
     def laid_out(table: FloatArray) -> FloatArray:
-        return (chunks @ table[:, rows.block_row[0]]).reshape(layout.vpp, layout.pp).T.copy()
+        return np.asarray((chunks @ table[:, rows.block_row[0]])[held])
 
     return PipelineTimes(
         schedule=layout.schedule,
@@ -392,5 +458,6 @@ def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants
         n_micro_batches=int(rows.n_micro_batches[0]),
         forward_s=laid_out(rows.tables.times.total_forward_s()),
         backward_s=laid_out(rows.tables.times.total_backward_s()),
+        weight_s=laid_out(rows.tables.times.weight_s),
         hop_s=float(_hop_s(rows)[0]),
     )

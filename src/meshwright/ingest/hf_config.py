@@ -1,189 +1,26 @@
-"""Hugging Face ``config.json`` of GPT-2, OPT, BLOOM, Llama, Mistral and Qwen2 models as a ModelSpec.
+"""Hugging Face ``config.json`` files as a ModelSpec; what each family's keys mean stands in ``hf_families``.
 
-What a key means and what stands in where it is absent follow the configuration classes of the ``transformers``
-library (https://github.com/huggingface/transformers, ``models/<family>/configuration_<family>.py``). Sizes that the
-parameter count hangs on must be in the file.
+Sizes that the parameter count hangs on must be in the file, unless published files leave them to the library's class.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshwright.catalog.description import dense_transformer
+from meshwright.catalog.description import transformer
 from meshwright.catalog.loader import unreadable
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
+from meshwright.ingest.hf_families import ARCHITECTURES, FAMILIES, INNER_TYPES, Config, Family, Fields, WrongValueError
 from meshwright.specs.fact import Fact
 from meshwright.specs.model import ModelSpec
 
 #: A config.json is a few kilobytes; what is far larger is something else (weights), not to be read whole.
 LARGEST_BYTES = 1 << 24
-
-Config = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """How one family writes its config. ``keys``: our field -> the spellings in its files, the usual one first.
-
-    ``absent``: sizes that the family's class fills in where the file does not have the key at all (a ``null`` means
-    "as many as heads"). ``flags``: the fields that are no sizes. ``refused``: a condition that this reader cannot
-    express, with why.
-    """
-
-    title: str
-    keys: Mapping[str, tuple[str, ...]]
-    flags: Callable[[Config], dict[str, Any]]
-    absent: Mapping[str, int] = field(default_factory=dict)
-    refused: Callable[[Config], str | None] = lambda config: None
-
-
-_SIZES = {
-    "hidden_size": ("hidden_size",),
-    "num_hidden_layers": ("num_hidden_layers",),
-    "num_attention_heads": ("num_attention_heads",),
-    "vocab_size": ("vocab_size",),
-    "max_position_embeddings": ("max_position_embeddings",),
-}
-_GATED = {
-    **_SIZES,
-    "intermediate_size": ("intermediate_size",),
-    "num_key_value_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim",),
-}
-
-
-def _biased(config: Config, *, bias: bool = True) -> dict[str, Any]:
-    """What the LayerNorm families share: biased linear layers, tied head unless the file says otherwise."""
-    return {
-        "norm": "layernorm",
-        "qkv_bias": bias,
-        "attention_output_bias": bias,
-        "mlp_bias": bias,
-        "tie_word_embeddings": config.get("tie_word_embeddings", True),
-    }
-
-
-def _gpt2(config: Config) -> dict[str, Any]:
-    dropout = max(_rate(config, key, 0.1) for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")) > 0
-    activation = config.get("activation_function", "gelu_new")
-    return {**_biased(config), "position": "learned", "activation": activation, "dropout": dropout}
-
-
-def _gpt2_refused(config: Config) -> str | None:
-    return "add_cross_attention" if config.get("add_cross_attention") else None
-
-
-def _opt(config: Config) -> dict[str, Any]:
-    return {
-        **_biased(config, bias=config.get("enable_bias", True)),
-        "position": "learned",
-        # The embedding table keeps two rows before position zero.
-        "position_offset": 2,
-        "activation": config.get("activation_function", "relu"),
-        "dropout": max(_rate(config, "dropout", 0.1), _rate(config, "attention_dropout", 0.0)) > 0,
-    }
-
-
-def _opt_refused(config: Config) -> str | None:
-    """OPT-350M: norms after the sublayers and an embedding narrower than the model, with two projections."""
-    if config.get("do_layer_norm_before", True) is False:
-        return "do_layer_norm_before = false"
-    width = config.get("word_embed_proj_dim")
-    if width is not None and width != config.get("hidden_size"):
-        return f"word_embed_proj_dim = {width}"
-    if config.get("layer_norm_elementwise_affine", True) is False:
-        return "layer_norm_elementwise_affine = false"
-    return "_remove_final_layer_norm = true" if config.get("_remove_final_layer_norm") else None
-
-
-def _bloom(config: Config) -> dict[str, Any]:
-    dropout = max(_rate(config, key, 0.0) for key in ("hidden_dropout", "attention_dropout")) > 0
-    return {**_biased(config), "position": "alibi", "activation": "gelu", "embedding_norm": True, "dropout": dropout}
-
-
-def _llama_like(config: Config, *, qkv_bias: bool, output_bias: bool, mlp_bias: bool) -> dict[str, Any]:
-    return {
-        "norm": "rmsnorm",
-        "position": "rotary",
-        "gated_mlp": True,
-        "activation": config.get("hidden_act", "silu"),
-        "qkv_bias": qkv_bias,
-        "attention_output_bias": output_bias,
-        "mlp_bias": mlp_bias,
-        "tie_word_embeddings": config.get("tie_word_embeddings", False),
-        "dropout": _rate(config, "attention_dropout", 0.0) > 0,
-    }
-
-
-def _llama(config: Config) -> dict[str, Any]:
-    bias = config.get("attention_bias", False)
-    return _llama_like(config, qkv_bias=bias, output_bias=bias, mlp_bias=config.get("mlp_bias", False))
-
-
-def _mistral(config: Config) -> dict[str, Any]:
-    return _llama_like(config, qkv_bias=False, output_bias=False, mlp_bias=False)
-
-
-def _qwen2(config: Config) -> dict[str, Any]:
-    return _llama_like(config, qkv_bias=True, output_bias=False, mlp_bias=False)
-
-
-#: ``model_type`` -> family
-FAMILIES: dict[str, Family] = {
-    "gpt2": Family(
-        "GPT-2",
-        {
-            "hidden_size": ("n_embd", "hidden_size"),
-            "num_hidden_layers": ("n_layer", "num_hidden_layers"),
-            "num_attention_heads": ("n_head", "num_attention_heads"),
-            "vocab_size": ("vocab_size",),
-            "max_position_embeddings": ("n_positions", "n_ctx", "max_position_embeddings"),
-            "intermediate_size": ("n_inner",),
-        },
-        _gpt2,
-        refused=_gpt2_refused,
-    ),
-    "opt": Family("OPT", {**_SIZES, "intermediate_size": ("ffn_dim",)}, _opt, refused=_opt_refused),
-    "bloom": Family(
-        "BLOOM",
-        {
-            "hidden_size": ("hidden_size", "n_embed"),
-            "num_hidden_layers": ("n_layer", "num_hidden_layers"),
-            "num_attention_heads": ("n_head", "num_attention_heads"),
-            "vocab_size": ("vocab_size",),
-            "max_position_embeddings": ("seq_length",),
-            "intermediate_size": ("n_inner",),
-        },
-        _bloom,
-        # ALiBi has no limit; the published models were all trained at this length.
-        absent={"max_position_embeddings": 2048},
-    ),
-    "llama": Family(
-        "Llama",
-        {**_GATED, "max_position_embeddings": ("max_position_embeddings", "max_sequence_length")},
-        _llama,
-        absent={"max_position_embeddings": 2048},
-    ),
-    "mistral": Family(
-        "Mistral", _GATED, _mistral, absent={"max_position_embeddings": 131072, "num_key_value_heads": 8}
-    ),
-    "qwen2": Family("Qwen2", _GATED, _qwen2, absent={"max_position_embeddings": 32768, "num_key_value_heads": 32}),
-}
-#: What ``architectures`` says -> ``model_type``, for files without the latter.
-_ARCHITECTURES = {
-    "GPT2LMHeadModel": "gpt2",
-    "OPTForCausalLM": "opt",
-    "BloomForCausalLM": "bloom",
-    "LlamaForCausalLM": "llama",
-    "LLaMAForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-}
+#: Keys that make a mixture of experts of a family that we know only without.
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -207,41 +44,14 @@ def read(path: Path) -> ModelSpec:
     path = _file(path)
     config = _load(path)
     family, model_type = _family(config, path.name)
-    if reason := _unreadable(config, family):
-        raise InputError(
-            "MW-E226",
-            _("{family} with {reason} cannot be described here.").format(family=family.title, reason=reason),
-            where=path.name,
-            nearest=_("Supported: dense pre-norm decoders with one width."),
-        )
-    values, spelled = _sizes(config, family)
     try:
-        flags = family.flags(config)
-    except _WrongRateError as error:
-        raise InputError("MW-E208", str(error), where=f"{path.name}: {error.key}") from None
-    full = {key: value for key, value in {**values, **flags}.items() if value is not None}
-    transformer = dense_transformer(full, path.name, spelled=spelled)
+        values, spelled = _values(config, family, path.name)
+    except WrongValueError as error:
+        raise InputError(error.code, str(error), where=f"{path.name}: {error.key}") from None
+    described = transformer(_nested(values), path.name, spelled=spelled)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return transformer.spec(
-        name or family.title, model_type, facts=_facts(config, transformer.model_dump(), spelled, path)
-    )
-
-
-class _WrongRateError(ValueError):
-    """A dropout rate that is no number of at least zero."""
-
-    def __init__(self, key: str, value: Any) -> None:
-        super().__init__(_("{value} is not a rate between 0 and 1.").format(value=repr(value)))
-        self.key = key
-
-
-def _rate(config: Config, key: str, absent: float) -> float:
-    value = config.get(key, absent)
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise _WrongRateError(key, value)
-    return float(value)
+    facts = _facts(config, described.model_dump(exclude_none=True), spelled, path)
+    return described.spec(name or family.title, model_type, facts=facts)
 
 
 def _file(path: Path) -> Path:
@@ -324,7 +134,7 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
     stated = config.get("model_type")
     architectures = config.get("architectures") or []
     first = architectures[0] if isinstance(architectures, list) and architectures else None
-    model_type = stated if isinstance(stated, str) else _ARCHITECTURES.get(str(first), str(first or ""))
+    model_type = stated if isinstance(stated, str) else ARCHITECTURES.get(str(first), str(first or ""))
     if model_type in FAMILIES:
         return FAMILIES[model_type], model_type
     known = ", ".join(FAMILIES)
@@ -337,7 +147,7 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
         "MW-E225",
         text,
         where=place,
-        nearest=_("Known: {names}. Describe another dense decoder in a TOML file: [transformer] with {fields}.").format(
+        nearest=_("Known: {names}. Describe another model in a TOML file: [transformer] with {fields}.").format(
             names=known,
             fields="hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, "
             "intermediate_size, gated_mlp, vocab_size, max_position_embeddings, norm, position, tie_word_embeddings",
@@ -345,17 +155,65 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
     )
 
 
-def _unreadable(config: Config, family: Family) -> str | None:
-    for key in _EXPERTS:
-        value = config.get(key)
-        if isinstance(value, int) and value > 1:
-            return f"{key} = {value}"
-    return family.refused(config)
+def _values(config: Config, family: Family, place: str) -> tuple[Fields, dict[str, str]]:
+    """Our fields (dotted in sub-tables) from one config, and how the file spells each.
+
+    Raises WrongValueError, and InputError MW-E226 for what cannot be described.
+    """
+    if family.language:
+        return _values_with_vision(config, family, family.language, place)
+    _refuse(family, family.refused(config) or _unknown_experts(config, family), place)
+    values, spelled = _sizes(config, family)
+    return {**values, **family.fields(config)}, spelled
 
 
-def _sizes(config: Config, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
+def _values_with_vision(
+    config: Config, family: Family, language: tuple[str, str], place: str
+) -> tuple[Fields, dict[str, str]]:
+    """The language model's fields, then those of the vision encoder (if the file has one)."""
+    key, usual = language
+    inner = config.get(key, config)
+    vision = config.get("vision_config")
+    for name, table in ((key, inner), ("vision_config", {} if vision is None else vision)):
+        if not isinstance(table, Mapping):
+            raise InputError("MW-E205", _("must be a table."), where=f"{place}: {name}")
+    stated = usual if inner is config else inner.get("model_type", usual)
+    model_type = INNER_TYPES.get(stated, stated) if isinstance(stated, str) else ""
+    if model_type not in FAMILIES:
+        _refuse(family, f"{key}.model_type = {stated}", place)
+    absent = {name: size for name, size in family.absent.items() if "." not in name}
+    whole = {**{FAMILIES[model_type].keys[name][0]: size for name, size in absent.items()}, **inner}
+    values, spelled = _values(whole, FAMILIES[model_type], place)
+    if inner is not config:
+        spelled = {name: f"{key}.{theirs}" for name, theirs in spelled.items()}
+    if vision is None:
+        return values, spelled
+    _refuse(family, family.refused(config), place)
+    seen, seen_spelled = _sizes(vision, family)
+    spelled |= {name: f"vision_config.{theirs}" for name, theirs in seen_spelled.items()}
+    return {**values, **seen, **family.fields(config)}, spelled
+
+
+def _refuse(family: Family, reason: str | None, place: str) -> None:
+    if reason:
+        raise InputError(
+            "MW-E226",
+            _("{family} with {reason} cannot be described here.").format(family=family.title, reason=reason),
+            where=place,
+            nearest=_("Write its blocks out in a TOML file: [[prologue]], [[layers]], [[epilogue]]."),
+        )
+
+
+def _unknown_experts(config: Config, family: Family) -> str | None:
+    if "moe.num_experts" in family.keys:
+        return None
+    many = ((key, config.get(key)) for key in _EXPERTS)
+    return next((f"{key} = {value}" for key, value in many if isinstance(value, int) and value > 1), None)
+
+
+def _sizes(config: Config, family: Family) -> tuple[Fields, dict[str, str]]:
     """Sizes as written under our names (absent ones left out) and how this file spells each."""
-    values: dict[str, Any] = {}
+    values: Fields = {}
     spelled: dict[str, str] = {}
     for ours, theirs in family.keys.items():
         spelled[ours] = next((key for key in theirs if config.get(key) is not None), theirs[0])
@@ -367,20 +225,49 @@ def _sizes(config: Config, family: Family) -> tuple[dict[str, Any], dict[str, st
     return values, spelled
 
 
-def _facts(config: Config, fields: Mapping[str, Any], spelled: Mapping[str, str], path: Path) -> dict[str, Fact]:
+def _nested(values: Fields) -> Fields:
+    """Dotted names as sub-tables; what is absent left out, and a sub-table that is said to be."""
+    nested: Fields = {}
+    for name, value in values.items():
+        table, _dot, inner = name.partition(".")
+        if value is None or (inner and values.get(table, "") is None):
+            continue
+        if inner:
+            nested.setdefault(table, {})[inner] = value
+        else:
+            nested[table] = value
+    return nested
+
+
+def _facts(config: Config, fields: Fields, spelled: Mapping[str, str], path: Path) -> dict[str, Fact]:
     """Each field with the file as its source, or the family's default where the file does not have it."""
     default = _("default of the transformers library for this family")
-    facts = {}
+    flat: Fields = {}
     for name, value in fields.items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    facts = {}
+    for name, value in flat.items():
         key = spelled.get(name, name)
-        stated = config.get(key) is not None
-        facts[name] = Fact(
-            text=str(value),
-            source=f"{path.name}: {key}" if stated else default,
-            label="published" if stated else "inferred",
-        )
-    window = config.get("sliding_window")
-    if isinstance(window, int) and config.get("use_sliding_window", True):
-        text = _("{window} (not modelled: attention is counted over the whole sequence)").format(window=window)
-        facts["sliding_window"] = Fact(text=text, source=f"{path.name}: sliding_window", label="published")
+        stated = _stated(config, key)
+        if not stated and not value and name not in _TOLD_WHEN_OFF:
+            continue
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        source = f"{path.name}: {key}" if stated else default
+        facts[name] = Fact(text=text, source=source, label="published" if stated else "inferred")
+    if isinstance(extra := config.get("num_nextn_predict_layers"), int) and extra > 0:
+        text = _("{count} (left out, as by the transformers library)").format(count=extra)
+        source = f"{path.name}: num_nextn_predict_layers"
+        facts["num_nextn_predict_layers"] = Fact(text=text, source=source, label="published")
     return facts
+
+
+#: Fields whose absence says something of every model; the others are told where they are on.
+_TOLD_WHEN_OFF = ("gated_mlp", "qkv_bias", "attention_output_bias", "mlp_bias", "tie_word_embeddings", "dropout")
+
+
+def _stated(config: Config, key: str) -> bool:
+    """Whether the file says ``key``, dotted where nested."""
+    found: Any = config
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found is not None

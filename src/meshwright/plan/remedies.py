@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright.catalog import loader
 from meshwright.costmodel import evaluate, memory_peak_bytes
+from meshwright.costmodel.memory import roomy_bytes
 from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
@@ -19,7 +20,7 @@ from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster, Gpu, Node
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import COLUMNS, RECOMPUTE_BITS, Layout, LayoutBatch, recompute_mask, recompute_name
+from meshwright.specs.layout import COLUMNS, RECOMPUTE_BITS, WORDS, Layout, LayoutBatch, recompute_mask, recompute_name
 from meshwright.specs.plan import Change
 
 #: Columns that trade time for memory, each from the most memory to the least. Those that a search does not vary
@@ -141,7 +142,8 @@ def space_remedies(
     """Up to ``limit`` changes under which a search that found nothing finds something, the least concession first.
 
     Tried: letting go of what was fixed (one column, then all), switches that a search does not vary, more GPUs a node
-    or more nodes, a GPU with more memory, gradients in bf16, a shorter sequence.
+    or more nodes, a GPU with more memory, gradients in bf16, a shorter sequence; then each of these with fewer GPUs
+    than more GPUs alone take.
     The estimate of each is its fastest layout among plain ones (no interleaving), so a search may find a better one.
     """
     found: list[Remedy] = []
@@ -152,30 +154,72 @@ def space_remedies(
             changes = tuple(Change(path=f"layout.{name}", value=getattr(estimate.layout, name)) for name in freed)
             found.append(Remedy(changes, estimate))
             break
-    case = Case(job, cluster, Layout())
-    for alternatives in (
-        _unsearched(cluster, fix),
-        larger_clusters(cluster),
-        _larger_gpus(job, cluster),
-        *_of_job(job),
-    ):
-        if len(found) >= limit:
-            break
-        for changes in alternatives:
-            changed = apply_all(changes, case)
-            columns = {c.path.removeprefix("layout."): c.value for c in changes if c.path.startswith("layout.")}
-            estimate = plain_best(changed.job, changed.cluster, constants, {**fix, **columns}, max_memory_bytes)
-            if estimate and all(getattr(estimate.layout, name) == value for name, value in columns.items()):
-                found.append(Remedy(tuple(changes), estimate))
-                break
+    others = _without_freeing(Case(job, cluster, Layout()), constants, fix, max_memory_bytes)
+    found.extend(itertools.islice(others, limit - len(found)))
     return tuple(found)
 
 
-def _unsearched(cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
-    """The columns of ``_SAVING`` that were not fixed, the mildest value first."""
+def _without_freeing(
+    case: Case, constants: Constants, fix: Mapping[str, Any], max_memory_bytes: float | None
+) -> Iterator[Remedy]:
+    """Remedies that keep what was fixed, computed as they are asked for."""
+
+    def first(alternatives: Iterable[tuple[Change, ...]]) -> Remedy | None:
+        return _first_that_helps(alternatives, case, constants, fix, max_memory_bytes)
+
+    kinds = [list(_unsearched(case.job, case.cluster, fix)), list(_larger_gpus(case.job, case.cluster))]
+    kinds += _of_job(case.job)
+    grown: Remedy | None = None
+    not_alone = []
+    for index, alternatives in enumerate(kinds):
+        if remedy := first(alternatives):
+            yield remedy
+        else:
+            not_alone.append(alternatives)
+        # More GPUs are dearer than another switch, and cheaper than another chip.
+        if index == 0 and (grown := first(larger_clusters(case.cluster))):
+            yield grown
+    fewer = list(_smaller_than(grown, larger_clusters(case.cluster), case))
+    for alternatives in not_alone:
+        if remedy := first((*one, *more) for more in fewer for one in alternatives):
+            yield remedy
+
+
+def _smaller_than(
+    remedy: Remedy | None, clusters: Iterable[tuple[Change, ...]], case: Case
+) -> Iterator[tuple[Change, ...]]:
+    if remedy is None:
+        return
+    n_gpus = apply_all(remedy.changes, case).cluster.n_gpus
+    yield from itertools.takewhile(lambda changes: apply_all(changes, case).cluster.n_gpus < n_gpus, clusters)
+
+
+def _first_that_helps(
+    alternatives: Iterable[tuple[Change, ...]],
+    case: Case,
+    constants: Constants,
+    fix: Mapping[str, Any],
+    max_memory_bytes: float | None,
+) -> Remedy | None:
+    for changes in alternatives:
+        changed = apply_all(changes, case)
+        columns = {c.path.removeprefix("layout."): c.value for c in changes if c.path.startswith("layout.")}
+        estimate = plain_best(changed.job, changed.cluster, constants, {**fix, **columns}, max_memory_bytes)
+        if estimate and all(getattr(estimate.layout, name) == value for name, value in columns.items()):
+            return Remedy(changes, estimate)
+    return None
+
+
+def _unsearched(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
+    """What a search leaves alone of the columns of ``_SAVING`` that are not fixed, the mildest value first."""
+    searched = space(job, cluster, fix, ()).rows(0, 65_536)
     for name, values in _SAVING.items():
-        for value in values[1:] if name not in fix else ():
-            if not isinstance(value, int) or name == "zero_stage" or cluster.n_gpus % value == 0:
+        if name in fix:
+            continue
+        seen = {WORDS[name][code] if name in WORDS else int(code) for code in np.unique(getattr(searched, name))}
+        for value in values:
+            degree = name in ("ep", "cp")
+            if value not in seen and not (degree and cluster.n_gpus % value):
                 yield (Change(path=f"layout.{name}", value=value),)
 
 
@@ -196,8 +240,9 @@ def _larger_gpus(job: TrainingJob, cluster: Cluster) -> Iterator[tuple[Change, .
 
 
 def _of_job(job: TrainingJob) -> Iterator[list[tuple[Change, ...]]]:
-    if job.grad_dtype == "fp32":
-        yield [(Change(path="job.grad_dtype", value="bf16" if job.precision == "bf16" else "fp16"),)]
+    """Gradients in half precision, then shorter sequences."""
+    if job.grad_dtype == "fp32" and job.wide_dtype != "fp32":
+        yield [(Change(path="job.grad_dtype", value=job.wide_dtype),)]
     lengths = (job.seq_len // 2, job.seq_len // 4)
     yield [(Change(path="job.seq_len", value=length),) for length in lengths if length >= _SHORTEST_SEQUENCE]
 
@@ -239,14 +284,17 @@ def plain_best(
         # What is fixed does not divide this number of GPUs.
         return None
     best: Estimate | None = None
+    rank = (True, np.inf)
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
         if not len(batch):
             continue
         estimates = evaluate(job, cluster, batch, constants)
-        fastest = int(np.argmin(np.where(estimates.fits > 0, estimates.step_time_s, np.inf)))
-        row = estimates.row(fastest, batch.row(fastest))
-        if row.memory.fits != "no" and (best is None or row.step_time_s < best.step_time_s):
-            best = row
+        # One that fits with room to spare before any that fits tightly, as in a search.
+        tight = estimates.peak_reserved_bytes > min(budget, roomy_bytes(cluster, constants))
+        fastest = int(np.lexsort((estimates.step_time_s, tight))[0])
+        if best is None or (tight[fastest], estimates.step_time_s[fastest]) < rank:
+            best = estimates.row(fastest, batch.row(fastest))
+            rank = bool(tight[fastest]), best.step_time_s
     return best

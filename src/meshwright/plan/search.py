@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from meshwright.costmodel.energy import mean_power_w
 from meshwright.costmodel.memory import capacity_bytes, roomy_bytes
 from meshwright.costmodel.step import Scores
 from meshwright.plan.pareto import Best, Candidates, Front
-from meshwright.plan.space import RECOMPUTE_CHOICES, Space, space
+from meshwright.plan.space import Choices, Space, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import BREAKDOWN_TERMS
 from meshwright.specs.hardware import Cluster
@@ -170,7 +170,7 @@ def search(
     objective: str = "time",
     max_step_time_s: float = float("inf"),
     top: int = 5,
-    recompute_modules: Sequence[str] = RECOMPUTE_CHOICES,
+    choices: Choices | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Found:
@@ -180,7 +180,7 @@ def search(
     layouts within ``max_step_time_s`` are the best; where none is, the fastest is. A KeyboardInterrupt ends the search
     with what it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
     """
-    whole = space(job, cluster, fix, recompute_modules)
+    whole = space(job, cluster, fix, choices)
     kept = max(top, 1) * _KEPT_PER_SHOWN
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     # The cost model's own "yes" includes a margin; a lower budget has none: people choose it as they mean it.

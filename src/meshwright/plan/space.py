@@ -1,31 +1,38 @@
 """The space of layouts: every way to cut a job over the GPUs of a cluster, as rows made on demand.
 
-A *cell* is one choice of (dp, tp, pp, vpp, schedule, split, micro-batch); each cell holds the cheap choices (sp,
-zero_stage, rank_order, recompute). Cells are tried against the cost model's rules once, in their plainest form. A
-cell that breaks a rule there is counted under that rule, as one, and is not multiplied out.
+A *cell* is one choice of degrees, schedule, split and micro-batch; each cell holds the cheap choices (sp, ZeRO, rank
+order, offload, recompute) that make sense in it, its *switches*. Cells are tried against the cost model's rules once,
+without and with sequence parallelism. A cell that breaks a rule is counted under that rule, as one, and is not
+multiplied out.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import legal
+from meshwright.costmodel.axis.expert import has_experts
+from meshwright.costmodel.mesh import expert_dp
+from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import (
+    CP_KINDS,
     RANK_ORDERS,
     RECOMPUTE_BITS,
     RECOMPUTE_NAMES,
     STAGE_SPLIT_NAMES,
+    WORDS,
     IntArray,
     LayoutBatch,
     recompute_mask,
@@ -33,9 +40,33 @@ from meshwright.specs.layout import (
 
 IndexArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+_T = TypeVar("_T")
 
 #: Modules whose recomputation is searched, in every combination; ``full`` comes on top.
 RECOMPUTE_CHOICES = ("core_attention", "mlp", "norm")
+#: Tokens of a sequence that a context-parallel rank should hold at least; below, cp is searched only where fixed.
+TOKENS_PER_CP_RANK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is searched where nothing is fixed; a fixed value is tried whether it is among these or not.
+
+    ``schedules`` are those of Megatron-LM: the others wait for engines that have them. GPipe holds more than 1F1B and
+    is no faster. Offloading is slower than not, so it is for jobs that do not fit without (``with_offload``).
+    """
+
+    recompute_modules: tuple[str, ...] = RECOMPUTE_CHOICES
+    schedules: tuple[str, ...] = ("1f1b", "interleaved")
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    hybrid_shards: bool = True
+    cp_kinds: tuple[str, ...] = CP_KINDS
+    dispatchers: tuple[str, ...] = ("alltoall",)
+    offloads: tuple[str, ...] = ("none",)
+
+    def with_offload(self) -> Choices:
+        """The same, with states in host memory and on NVMe too."""
+        return replace(self, offloads=("none", "cpu", "nvme"))
 
 
 def divisors(n: int) -> list[int]:
@@ -44,20 +75,27 @@ def divisors(n: int) -> list[int]:
     return small + [n // d for d in reversed(small) if d * d != n]
 
 
+#: Columns of a switch table, besides recompute.
+_SWITCHES = (
+    "sp", "zero_stage", "hybrid", "reshard_after_forward", "offload_optimizer", "offload_parameters", "rank_order",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """A space of ``len(space)`` rows; ``rows`` makes any range of them.
 
-    ``cells`` (C rows) in their plainest form. Row ``r`` of cell ``c`` is ``r = first_row[c] + digits`` with the
-    radices ``n_sp``, ``n_zero``, ``n_orders`` and the number of recompute choices; ``first_row`` has C + 1 entries.
+    ``cells`` (C rows). Row ``r`` of cell ``c`` takes line ``first_line[c] + (r - first_row[c]) // M`` of the switch
+    table ``switches`` (7, lines), and recompute mask ``(r - first_row[c]) % M`` of M; ``first_row`` has C + 1 entries.
+    ``shard_replicas`` (C,) are the replicas of shard groups that stay inside a node, for lines that are hybrid.
     ``rejected`` counts the cells that are not among them by the first rule that each breaks. Every row is legal.
     """
 
     cells: LayoutBatch
     first_row: IndexArray
-    n_sp: IntArray
-    n_zero: IntArray
-    n_orders: IntArray
+    first_line: IntArray
+    shard_replicas: IntArray
+    switches: IntArray
     recompute: IntArray
     rejected: Mapping[str, int]
 
@@ -77,14 +115,17 @@ class Space:
 
     def _make(self, rows: IndexArray, cell: npt.NDArray[np.intp]) -> LayoutBatch:
         batch = self.cells.take(cell)
-        within = (rows - self.first_row[cell]).astype(np.int32)
-        digits, recompute = np.divmod(within, np.int32(len(self.recompute)))
-        digits, order = np.divmod(digits, self.n_orders[cell])
-        digits, zero = np.divmod(digits, self.n_zero[cell])
-        batch.recompute = self.recompute[recompute]
-        batch.rank_order = order
-        batch.zero_stage = batch.zero_stage + zero
-        batch.sp = batch.sp + digits
+        within = (rows - self.first_row.take(cell)).astype(np.int32)
+        line, recompute = np.divmod(within, np.int32(len(self.recompute)))
+        line += self.first_line.take(cell)
+        for name, column in zip(_SWITCHES, self.switches, strict=True):
+            if name != "hybrid":
+                setattr(batch, name, column.take(line))
+            elif column.any():
+                batch.dp_replicate = np.where(
+                    column.take(line) != 0, self.shard_replicas.take(cell), batch.dp_replicate
+                )
+        batch.recompute = self.recompute.take(recompute)
         batch.cell = cell.astype(np.int32)
         return batch
 
@@ -94,55 +135,44 @@ class Space:
         Plain pipelines with small micro-batches and tensor parallelism, spread evenly over the factorisations.
         """
         plain = (self.cells.vpp == 1) & (self.cells.stage_split == 0) & (self.cells.micro_batch <= 4)
+        plain &= self.cells.cp == 1
         cells = np.flatnonzero(plain) if plain.any() else np.arange(len(self.cells))
-        # With sequence parallelism and ZeRO, as large jobs run, and the least and the most recomputation.
-        switches = (self.n_sp[cells] * self.n_zero[cells] - 1) * self.n_orders[cells]
-        first = self.first_row[cells] + switches * len(self.recompute)
-        rows = np.concatenate([first, first + len(self.recompute) - 1])
-        rows = np.unique(rows)
+        # With every switch as the last line has it, as large jobs run, and the least and the most recomputation.
+        last = self.first_row[cells + 1]
+        middle = (self.first_row[cells] + last) // 2 // len(self.recompute) * len(self.recompute)
+        rows = np.unique(np.concatenate([middle, last - len(self.recompute), last - 1]))
         if len(rows) <= limit:
             return rows
         return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
 def space(
-    job: TrainingJob,
-    cluster: Cluster,
-    fix: Mapping[str, Any] | None = None,
-    recompute_modules: Sequence[str] = RECOMPUTE_CHOICES,
+    job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any] | None = None, choices: Choices | None = None
 ) -> Space:
     """Every layout of ``job`` on all GPUs of ``cluster`` that agrees with ``fix`` (Layout fields as values).
 
-    ``recompute_modules`` are tried in every subset, besides full recomputation; ``("core_attention",)`` leaves the
-    named choices none, selective and full.
+    ``choices.recompute_modules`` are tried in every subset, besides full recomputation; ``("core_attention",)`` leaves
+    the named choices none, selective and full.
 
     Raises InputError (MW-E140) if ``fix`` leaves no way to use all GPUs.
     """
-    fixed = dict(fix or {})
-    cells = _cells(job, cluster, fixed)
+    fixed, choices = dict(fix or {}), choices or Choices()
+    cells = _cells(job, cluster, fixed, choices)
     if not len(cells):
         raise InputError(
             "MW-E140",
-            _("no dp x tp x pp of {n_gpus} GPUs agrees with what is fixed.").format(n_gpus=cluster.n_gpus),
+            _("no dp x tp x cp x pp of {n_gpus} GPUs agrees with what is fixed.").format(n_gpus=cluster.n_gpus),
             where="--fix",
             nearest=_("Fixed degrees must divide {n_gpus} together.").format(n_gpus=cluster.n_gpus),
         )
-    ok, rejected = lawful(job, cluster, cells)
-    cells = cells.take(ok)
-    recompute = _recompute_choices(fixed, recompute_modules)
-    n_sp = _choices(cells.tp > 1, "sp", fixed)
-    # The one switch that can break a rule; where it does, it counts once and is no choice.
-    with_sp = cells.take(np.flatnonzero(n_sp == 2))
-    with_sp.sp = np.ones(len(with_sp), np.int32)
-    sp_ok, rejected_sp = lawful(job, cluster, with_sp)
-    n_sp[n_sp == 2] = np.where(sp_ok, 2, 1)
-    rejected = {rule: rejected.get(rule, 0) + rejected_sp.get(rule, 0) for rule in rejected | rejected_sp}
-    n_zero = _choices(cells.dp > 1, "zero_stage", fixed)
-    # On one node every order is as near as any other.
-    n_orders = _choices((cells.dp > 1) & (cells.pp > 1) & (cluster.n_nodes > 1), "rank_order", fixed)
-    size = n_sp.astype(np.int64) * n_zero * n_orders * len(recompute)
-    first_row = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-    return Space(cells, first_row, n_sp, n_zero, n_orders, recompute, rejected)
+    plain_ok, parallel_ok, rejected = _lawful_with_sp(job, cluster, cells, fixed)
+    kept = np.flatnonzero(plain_ok | parallel_ok)
+    cells, plain_ok, parallel_ok = cells.take(kept), plain_ok[kept], parallel_ok[kept]
+    recompute = _recompute_choices(fixed, choices.recompute_modules)
+    replicas = _shard_replicas(cluster, cells, fixed)
+    switches, first_line, n_lines = _switch_lines(cluster, cells, (plain_ok, parallel_ok), replicas, fixed, choices)
+    first_row = np.concatenate([[0], np.cumsum(n_lines.astype(np.int64) * len(recompute))]).astype(np.int64)
+    return Space(cells, first_row, first_line, replicas, switches, recompute, rejected)
 
 
 def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[BoolArray, dict[str, int]]:
@@ -157,9 +187,120 @@ def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[Bo
     return ok, rejected
 
 
-def _choices(matters: BoolArray, column: str, fixed: Mapping[str, Any]) -> IntArray:
-    """How many values a switch takes in each cell: two where it matters and is not fixed, else one."""
-    return np.where(matters & (column not in fixed), 2, 1).astype(np.int32)
+def _lawful_with_sp(
+    job: TrainingJob, cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any]
+) -> tuple[BoolArray, BoolArray, dict[str, int]]:
+    """Cells that are legal without and with sequence parallelism, and what the others break, each cell once."""
+    plain_ok, rejected = lawful(job, cluster, cells)
+    if "sp" in fixed:
+        return plain_ok & (not fixed["sp"]), plain_ok & bool(fixed["sp"]), rejected
+    parallel_ok = np.zeros(len(cells), bool)
+    both = np.flatnonzero(plain_ok & (cells.tp > 1))
+    # Models with experts want sequence parallelism beside TP: there the plain cell is no loss.
+    only = np.flatnonzero(~plain_ok & (cells.tp > 1) & has_experts(job))
+    for rows in (both, only):
+        with_sp = cells.take(rows)
+        with_sp.sp = np.ones(len(rows), np.int32)
+        parallel_ok[rows], broken = lawful(job, cluster, with_sp)
+        if rows is both:
+            rejected = {rule: rejected.get(rule, 0) + broken.get(rule, 0) for rule in rejected | broken}
+        elif parallel_ok[rows].any():
+            saved = lawful(job, cluster, cells.take(rows[parallel_ok[rows]]))[1]
+            rejected = {rule: number - saved.get(rule, 0) for rule, number in rejected.items()}
+    return plain_ok, parallel_ok, {rule: number for rule, number in rejected.items() if number}
+
+
+def _shard_replicas(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any]) -> IntArray:
+    """Replicas of shard groups that stay inside a node, (C,): HSDP's usual choice; 1 where there is no such thing."""
+    if "dp_replicate" in fixed:
+        return np.full(len(cells), int(fixed["dp_replicate"]), np.int32)
+    inside = np.clip(cluster.domain_gpus // np.maximum(cells.tp * cells.cp, 1), 1, cells.dp)
+    whole = (cells.dp % inside == 0) & (inside > 1) & (inside < cells.dp)
+    replicas = np.where(whole, cells.dp // inside, 1)
+    return np.where(expert_dp(cells) % replicas == 0, replicas, 1).astype(np.int32)
+
+
+def _switch_lines(
+    cluster: Cluster,
+    cells: LayoutBatch,
+    ok: tuple[BoolArray, BoolArray],
+    replicas: IntArray,
+    fixed: Mapping[str, Any],
+    choices: Choices,
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The switch table (7, lines), and where the lines of each cell start and how many they are, (C,) each.
+
+    Cells with the same possibilities share their lines.
+    """
+    shares, staged = cells.dp * cells.cp > 1, cells.pp > 1
+    # On one node every order is as near as any other.
+    ordered = (cells.dp > 1) & staged & (cluster.n_gpus > cluster.domain_gpus)
+    traits = (ok[0], ok[1], shares, staged, ordered, replicas > 1)
+    key = np.zeros(len(cells), np.int32)
+    for trait in traits:
+        key = key * 2 + trait
+    kinds = np.unique(key)
+    lines: list[tuple[int, ...]] = []
+    starts, sizes = np.zeros(1 << len(traits), np.int32), np.zeros(1 << len(traits), np.int32)
+    for kind in kinds.tolist():
+        bits = [bool(kind >> (len(traits) - 1 - i) & 1) for i in range(len(traits))]
+        starts[kind] = len(lines)
+        lines += _lines(bits, fixed, choices)
+        sizes[kind] = len(lines) - starts[kind]
+    table = np.array(lines, np.int32).reshape(-1, len(_SWITCHES)).T.copy()
+    return table, starts.take(key), sizes.take(key)
+
+
+def _lines(traits: Sequence[bool], fixed: Mapping[str, Any], choices: Choices) -> list[tuple[int, ...]]:
+    """Every combination of switches that makes sense where ``traits`` hold, as lines of the switch table."""
+    plain, parallel, shares, staged, ordered, replicable = traits
+    sp = [value for value, fine in ((0, plain), (1, parallel)) if fine]
+    orders = range(2) if ordered and "rank_order" not in fixed else range(1)
+    found: list[tuple[int, ...]] = []
+    for zero, hybrid, reshard in _zero_choices(fixed, choices, shares=shares, staged=staged, replicable=replicable):
+        for optimizer, parameters in _offload_choices(fixed, choices, zero):
+            for one, order in itertools.product(sp, orders):
+                # With the data-parallel ranks far apart, no shard group stays inside a node.
+                if not (hybrid and order and "dp_replicate" not in fixed):
+                    found.append((one, zero, hybrid, reshard, optimizer, parameters, order))
+    return found
+
+
+def _zero_choices(
+    fixed: Mapping[str, Any], choices: Choices, *, shares: bool, staged: bool, replicable: bool
+) -> list[tuple[int, int, int]]:
+    """(zero_stage, hybrid, reshard_after_forward) to try."""
+    if "zero_stage" in fixed:
+        stages: Sequence[int] = (int(fixed["zero_stage"]),)
+    elif not shares:
+        stages = (0,)
+    else:
+        # With a pipeline gradients stay whole until the last micro-batch: stage 2 is stage 1.
+        stages = [stage for stage in choices.zero_stages if not (stage == 2 and staged)]
+    found = []
+    for stage in stages:
+        # Without resharding a pipeline keeps whole weights for the step: that is stage 1 again.
+        reshard = [1] if staged else [1, 0]
+        if "reshard_after_forward" in fixed:
+            reshard = [int(fixed["reshard_after_forward"])]
+        hybrid = [0, 1] if replicable and choices.hybrid_shards and stage == 3 else [0]
+        if "dp_replicate" in fixed:
+            hybrid = [int(int(fixed["dp_replicate"]) > 1 and stage > 0)]
+        found += [(stage, h, r) for h, r in itertools.product(hybrid, reshard if stage == 3 else reshard[:1])]
+    return found
+
+
+def _offload_choices(fixed: Mapping[str, Any], choices: Choices, zero_stage: int) -> list[tuple[int, int]]:
+    """(offload_optimizer, offload_parameters) to try; parameters never lie farther away than the optimizer state."""
+    known = WORDS["offload_optimizer"]
+    optimizer = [known.index(word) for word in choices.offloads] if zero_stage >= 1 else [0]
+    parameters = [known.index(word) for word in choices.offloads] if zero_stage >= 3 else [0]
+    if "offload_optimizer" in fixed:
+        optimizer = [known.index(fixed["offload_optimizer"])]
+    if "offload_parameters" in fixed:
+        parameters = [known.index(fixed["offload_parameters"])]
+    said = fixed.keys() & {"offload_optimizer", "offload_parameters"}
+    return [(o, p) for o, p in itertools.product(optimizer, parameters) if said or p <= o]
 
 
 def _recompute_choices(fixed: Mapping[str, Any], modules: Sequence[str]) -> IntArray:
@@ -172,72 +313,134 @@ def _recompute_choices(fixed: Mapping[str, Any], modules: Sequence[str]) -> IntA
     return np.array([*masks, RECOMPUTE_NAMES["full"]], np.int32)
 
 
-def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any]) -> LayoutBatch:
+class _Lists:
+    """Lists of choices of cells, one list for each value of a key, and which list each cell has."""
+
+    def __init__(self, keys: Sequence[_T], make: Callable[[_T], Sequence[Sequence[int]]], width: int) -> None:
+        number: dict[_T, int] = {}
+        self.of = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+        lists = [np.array(make(key), np.int64).reshape(-1, width) for key in number]
+        self.size = np.array([len(entries) for entries in lists], np.int64)
+        self.start = np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
+        self.table = np.concatenate(lists) if lists else np.empty((0, width), np.int64)
+
+    def sizes(self) -> IndexArray:
+        """Entries of each cell's list."""
+        return np.asarray(self.size[self.of], np.int64)
+
+    def take(self, row: IndexArray, digit: IndexArray) -> IndexArray:
+        """Entry ``digit`` of the list of ``row``, (n, width)."""
+        return np.asarray(self.table[self.start[self.of[row]] + digit], np.int64)
+
+
+def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices: Choices) -> LayoutBatch:
     splits = tuple(dict.fromkeys((*STAGE_SPLIT_NAMES, str(fixed.get("stage_split", "even")))))
-    names = tuple(dict.fromkeys(("1f1b", *sorted(schedules()), str(fixed.get("schedule", "1f1b")))))
-    parts: list[npt.NDArray[np.int64]] = []
-    shapes_of: dict[int, list[tuple[int, int, int]]] = {}
-    for tp, pp, dp in _factorisations(cluster.n_gpus, fixed):
-        if pp not in shapes_of:
-            shapes_of[pp] = _pipeline_shapes(job.model.n_layers, pp, fixed, names, splits)
-        shapes = shapes_of[pp]
-        batches = _micro_batches(job.global_batch, dp, fixed)
-        grid = np.empty((len(shapes), len(batches), 7), np.int64)
-        grid[..., :3] = (dp, tp, pp)
-        grid[..., 3:6] = np.array(shapes, np.int64).reshape(-1, 1, 3)
-        grid[..., 6] = batches
-        parts.append(grid.reshape(-1, 7))
-    table = np.concatenate(parts) if parts else np.empty((0, 7), np.int64)
-    columns = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
-    for i, name in enumerate(("dp", "tp", "pp", "vpp", "schedule", "stage_split", "micro_batch")):
-        columns[name] = table[:, i].astype(np.int32)
-    columns["sp"] += int(fixed.get("sp", False))
-    columns["zero_stage"] += int(fixed.get("zero_stage", 0))
-    columns["recompute"] += _recompute_choices(fixed, ())[0]
+    names = tuple(dict.fromkeys((*choices.schedules, str(fixed.get("schedule", choices.schedules[0])))))
+    degrees = _factorisations(job, cluster.n_gpus, fixed)
+    experts = _expert_counts(job)
+    lists = (
+        _Lists([pp for *_rest, pp in degrees], lambda pp: _pipeline_shapes(job, pp, fixed, names, splits), 3),
+        _Lists([dp for dp, *_rest in degrees], lambda dp: _micro_batches(job.global_batch, dp, fixed), 1),
+        _Lists([cp > 1 for _dp, _tp, cp, _pp in degrees], lambda cut: _cp_kinds(cut, fixed, choices), 1),
+        _Lists(
+            [(tp, dp * tp * cp) for dp, tp, cp, _pp in degrees],
+            lambda key: _expert_degrees(experts, *key, fixed, choices),
+            3,
+        ),
+    )
+    number = np.ones(len(degrees), np.int64)
+    for of_kind in lists:
+        number *= of_kind.sizes()
+    row = np.repeat(np.arange(len(degrees)), number)
+    digit = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+    columns: list[IndexArray] = [np.array(degrees, np.int64).reshape(-1, 4)[row]]
+    for of_kind in reversed(lists):
+        digit, entry = np.divmod(digit, of_kind.sizes()[row])
+        columns.insert(1, of_kind.take(row, entry))
+    table = np.concatenate(columns, axis=1).astype(np.int32)
+    order = (
+        "dp", "tp", "cp", "pp", "vpp", "schedule", "stage_split", "micro_batch", "cp_kind", "ep", "etp", "dispatcher",
+    )  # fmt: skip
+    found = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(order)}
+    switches = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
+    switches["sp"] += int(fixed.get("sp", False))
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else RANK_ORDERS
-    return LayoutBatch(**columns, schedules=names, stage_splits=splits, rank_orders=orders)
+    return LayoutBatch(**found, **switches, schedules=names, stage_splits=splits, rank_orders=orders)
 
 
-def _factorisations(n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """(tp, pp, dp) with ``tp * pp * dp == n_gpus``, all divisors, those that agree with ``fixed``."""
+def _factorisations(job: TrainingJob, n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
+    """(dp, tp, cp, pp) whose product is ``n_gpus``, all divisors, those that agree with ``fixed``."""
+    longest_cut = max(job.seq_len // TOKENS_PER_CP_RANK, 1)
     found = []
     for tp in divisors(n_gpus):
-        for pp in divisors(n_gpus // tp):
-            degrees = {"tp": tp, "pp": pp, "dp": n_gpus // tp // pp}
-            if all(fixed.get(axis, degree) == degree for axis, degree in degrees.items()):
-                found.append((tp, pp, degrees["dp"]))
+        for cp in divisors(n_gpus // tp):
+            if cp > longest_cut and "cp" not in fixed:
+                break
+            for pp in divisors(n_gpus // tp // cp):
+                degrees = {"dp": n_gpus // tp // cp // pp, "tp": tp, "cp": cp, "pp": pp}
+                if all(fixed.get(axis, degree) == degree for axis, degree in degrees.items()):
+                    found.append((degrees["dp"], tp, cp, pp))
+    return found
+
+
+def _cp_kinds(cut: bool, fixed: Mapping[str, Any], choices: Choices) -> list[list[int]]:
+    if "cp_kind" in fixed:
+        return [[CP_KINDS.index(fixed["cp_kind"])]]
+    return [[CP_KINDS.index(kind)] for kind in choices.cp_kinds] if cut else [[0]]
+
+
+def _expert_counts(job: TrainingJob) -> int:
+    """What ep may divide: the greatest common divisor of the experts of all layers; 0 without experts."""
+    return math.gcd(
+        *(int(block.options["num_experts"]) for block in itertools.chain(*parts_of(job)) if block.kind == "moe")
+    )
+
+
+def _expert_degrees(
+    experts: int, tp: int, ranks: int, fixed: Mapping[str, Any], choices: Choices
+) -> list[tuple[int, int, int]]:
+    """(ep, etp, dispatcher code) to try on ``ranks`` = tp x cp x dp; experts stay whole or are cut as TP cuts."""
+    known = WORDS["dispatcher"]
+    words = [fixed["dispatcher"]] if "dispatcher" in fixed else list(choices.dispatchers)
+    ep_degrees = [int(fixed["ep"])] if "ep" in fixed else divisors(experts) if experts else [1]
+    etp_degrees = [int(fixed["etp"])] if "etp" in fixed else [1, tp] if experts and tp > 1 else [1]
+    found = []
+    for ep, etp in itertools.product(ep_degrees, etp_degrees):
+        if ranks % (ep * etp) == 0 or "ep" in fixed or "etp" in fixed:
+            codes = [known.index(word) for word in words] if ep > 1 else [known.index(words[0])]
+            found += [(ep, etp, code) for code in codes]
     return found
 
 
 def _pipeline_shapes(
-    n_layers: int, pp: int, fixed: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]
+    job: TrainingJob, pp: int, fixed: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]
 ) -> list[tuple[int, int, int]]:
     """(vpp, schedule code, split code) that make sense for ``pp`` stages; one pipeline rank has nothing to choose.
 
     A schedule that refuses ``vpp`` chunks even with as many micro-batches as stages is no choice; one that was fixed
     stays, for the rule that it breaks.
     """
-    known = schedules()
+    known, n_layers = schedules(), job.model.n_layers
     wanted = [splits.index(str(fixed["stage_split"]))] if "stage_split" in fixed else [0, 1] if pp > 1 else [0]
     shapes = []
     for split in wanted:
         # With the ends counted as layers, chunks are equal when layers + 2 divides (costmodel's own rule decides).
         layers = n_layers + 2 if splits[split] == "ends" else n_layers
         chunks = [v for v in divisors(layers // pp) if v > 1] if pp > 1 and layers % pp == 0 else []
-        choices = [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]
+        options = [int(fixed["vpp"])] if "vpp" in fixed else [1, *chunks]
         if "schedule" in fixed:
-            shapes += [(vpp, names.index(str(fixed["schedule"])), split) for vpp in choices]
+            shapes += [(vpp, names.index(str(fixed["schedule"])), split) for vpp in options]
             continue
-        suits = [np.broadcast_to(known[name].legal(pp, np.array(choices), pp), len(choices)) for name in names]
-        for vpp, suit in zip(choices, zip(*suits, strict=True), strict=True):
+        suits = [np.broadcast_to(known[name].legal(pp, np.array(options), 2 * pp), len(options)) for name in names]
+        for vpp, suit in zip(options, zip(*suits, strict=True), strict=True):
             codes = [code for code, fine in enumerate(suit) if fine]
             # Without a pipeline every schedule is the same one.
             shapes += [(vpp, code, split) for code in (codes if pp > 1 else codes[:1])]
     return shapes
 
 
-def _micro_batches(global_batch: int, dp: int, fixed: Mapping[str, Any]) -> IndexArray:
+def _micro_batches(global_batch: int, dp: int, fixed: Mapping[str, Any]) -> list[list[int]]:
     if "micro_batch" in fixed:
-        return np.array([int(fixed["micro_batch"])], np.int64)
+        return [[int(fixed["micro_batch"])]]
     # A data-parallel degree that does not divide the batch stays as one row, for the rule that it breaks.
-    return np.array(divisors(global_batch // dp) if global_batch % dp == 0 else [1], np.int64)
+    return [[size] for size in divisors(global_batch // dp)] if global_batch % dp == 0 else [[1]]

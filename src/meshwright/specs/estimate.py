@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from meshwright.specs.fact import Noun
 from meshwright.specs.layout import Layout
+from meshwright.specs.notebook import estimates_html
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -65,6 +66,10 @@ class Estimate(Noun):
     flops_convention: str = FLOPS_CONVENTION
     breakdown_s: Mapping[str, float]
     memory: Memory
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return estimates_html("", [self])
 
 
 @dataclass(slots=True)

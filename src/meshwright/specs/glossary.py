@@ -84,10 +84,15 @@ _RESULTS = {
     ),
     "time_to_train_interval_s": Term("result", "s", N_("time_to_train_s at both ends of the step time's 80 % range.")),
     "time_to_train_with_failures_s": Term(
-        "result", "s", N_("Time for the given tokens with failures and restarts; not computed in this version.")
+        "result",
+        "s",
+        N_(
+            "Time for the given tokens with failures, restarts and checkpoints: the median (p50), and what nine of ten "
+            "trainings stay below (p90)."
+        ),
     ),
-    "cost_usd": Term("result", "usd", N_("What the training costs; not computed in this version.")),
-    "energy_j": Term("result", "J", N_("Energy of the training; not computed in this version.")),
+    "cost_usd": Term("result", "usd", N_("GPU-hours of the median time with failures, times the price of one.")),
+    "energy_j": Term("result", "J", N_("Mean power of the site times the median time with failures.")),
     "searched": Term("result", None, N_("Layouts that keep every rule, fit the memory and were scored.")),
     "rejected": Term(
         "result",
@@ -134,14 +139,20 @@ _RESULTS = {
     "checkpoint_bytes_per_s": Term(
         "result",
         "bytes/s",
-        N_("Write rate at which a checkpoint every 30 minutes stops the training for 5 % of the time at most."),
+        N_(
+            "Write rate at which checkpoints stop the training for 5 % of the time at most: one every 30 minutes, or "
+            "as often as failures ask for where that is sooner."
+        ),
     ),
     "loader_tokens_per_s": Term("result", "1/s", N_("Tokens that data loading must deliver for the whole cluster.")),
-    "power_w": Term("result", "W", N_("Rated power of all GPUs; hosts, network and cooling come on top.")),
+    "power_w": Term("result", "W", N_("Peak power of the site: every GPU at its limit, hosts and building included.")),
     "nearest": Term(
         "result", None, N_("Where nothing fits: the legal layout with the lowest peak, and by how much it misses.")
     ),
     "misses_bytes": Term("result", "bytes", N_("By how much the nearest layout's peak exceeds what a GPU may fill.")),
+    "budget_bytes": Term(
+        "result", "bytes", N_("What a GPU may fill: its usable memory, or --max-memory where that is less.")
+    ),
     "tight_faster": Term(
         "result",
         None,
@@ -189,6 +200,34 @@ _RESULTS = {
     "worst_pipeline_rank": Term(
         "result", None, N_("The pipeline rank whose memory peaks highest; 0 holds the embedding.")
     ),
+    "p50": Term("result", "s", N_("Half of such trainings take no longer.")),
+    "p90": Term("result", "s", N_("Nine of ten such trainings take no longer.")),
+    "step_energy_j": Term("result", "J", N_("Energy of one step of the whole site.")),
+    "mean_power_w": Term("result", "W", N_("Mean power of the site over a step: GPUs, their hosts and the building.")),
+    "price": Term("result", None, N_("What a GPU costs by the hour, where, when and by whom.")),
+    "usd_per_gpu_hour": Term("result", "usd", N_("Price of one GPU for one hour.")),
+    "usd_per_hour": Term("result", "usd", N_("Price of all GPUs for one hour.")),
+    "provider": Term("result", None, N_("Who sells it.")),
+    "tier": Term("result", None, N_("How it is paid for: on demand, reserved, spot, bought, or as given.")),
+    "region": Term("result", None, N_("Where the price holds.")),
+    "date": Term("result", None, N_("When the price held.")),
+    "failures": Term("result", None, N_("What failures do to the job, and how often it saves because of them.")),
+    "mttf_s": Term("result", "s", N_("Mean time between two failures that stop the job.")),
+    "checkpoint_interval_s": Term(
+        "result", "s", N_("Work between two checkpoints with which the job gets on fastest, failures counted.")
+    ),
+    "checkpoint_write_s": Term("result", "s", N_("Time for which one checkpoint stops the training.")),
+    "effective_ratio": Term("result", "ratio", N_("Share of the time in which the training gets on (ETTR).")),
+    "count": Term("result", None, N_("Failures to be expected during the training.")),
+    "conditions": Term("result", None, N_("The deadline and the budget that were asked for, and what is reached.")),
+    "limit": Term("result", None, N_("The deadline in seconds, or the budget in USD.")),
+    "met": Term("result", None, N_("Whether the chosen layout keeps the limit in the median.")),
+    "remedy": Term("result", None, N_("The smallest larger cluster that keeps the limit.")),
+    "buys": Term("result", None, N_("What more of something buys: twice the adapters of a node.")),
+    "objective": Term("result", None, N_("What ranks the layouts: time, memory, cost or energy.")),
+    "placement": Term("result", None, N_("Node, GPU and adapter of every rank, and its place along every axis.")),
+    "total": Term("result", None, N_("The number of the whole training that an assumption moves.")),
+    "total_ratio": Term("result", "ratio", N_("That number under the alternative over the same as assumed.")),
 }
 _TERMS = {
     "forward": Term("term", "s", N_("Forward computation of the slowest pipeline stage, all micro-batches.")),
@@ -237,7 +276,10 @@ _MEMORY = {
     "gather": Term(
         "memory",
         "bytes",
-        N_("The input of a block, gathered over the tensor-parallel group while it runs, under sequence parallelism."),
+        N_(
+            "What is gathered for the block that runs: its input under sequence parallelism, its weights and those of "
+            "the next under ZeRO-3."
+        ),
     ),
     "buffers": Term("memory", "bytes", N_("Buffers of communicators and work space of libraries.")),
     "context": Term("memory", "bytes", N_("The device context, kernels and library handles.")),
@@ -250,8 +292,40 @@ _PHASES = {
     "save": Term("phase", "bytes", N_("While a checkpoint is saved.")),
 }
 _LAYOUT = {
-    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x pp is their number.")),
+    "layout": Term("result", None, N_("How the job is cut over the GPUs; dp x tp x cp x pp is their number.")),
     "dp": Term("layout", None, N_("Data parallelism: replicas, each with its share of the batch.")),
+    "dp_shard": Term("layout", None, N_("Replicas over which ZeRO shards; dp unless dp_replicate says otherwise.")),
+    "dp_replicate": Term(
+        "layout", None, N_("Shard groups that hold equal copies (HSDP): dp is dp_shard times dp_replicate.")
+    ),
+    "cp": Term("layout", None, N_("Context parallelism: GPUs that share each sequence.")),
+    "cp_kind": Term(
+        "layout",
+        None,
+        N_(
+            "How context parallelism exchanges: ring passes keys and values on, allgather gathers them, ulysses turns "
+            "parts of the sequence into parts of the heads."
+        ),
+    ),
+    "ep": Term("layout", None, N_("Expert parallelism: GPUs that share the experts of a layer, out of tp x cp x dp.")),
+    "etp": Term("layout", None, N_("Expert tensor parallelism: GPUs that share each expert.")),
+    "dispatcher": Term(
+        "layout",
+        None,
+        N_(
+            "How tokens reach their experts: alltoall, allgather (every rank gets every token) or deepep (a token "
+            "crosses to a node once)."
+        ),
+    ),
+    "reshard_after_forward": Term(
+        "layout",
+        None,
+        N_("With ZeRO-3, whether weights are dropped after the forward and gathered again for the backward."),
+    ),
+    "offload_optimizer": Term("layout", None, N_("Where optimizer state lives: none (the GPU), cpu or nvme.")),
+    "offload_parameters": Term(
+        "layout", None, N_("Where the weight shards of ZeRO-3 live: none (the GPU), cpu or nvme.")
+    ),
     "tp": Term("layout", None, N_("Tensor parallelism: GPUs that share each matrix.")),
     "sp": Term(
         "layout",
@@ -260,7 +334,14 @@ _LAYOUT = {
     ),
     "pp": Term("layout", None, N_("Pipeline parallelism: ranks that hold successive layers.")),
     "vpp": Term("layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved.")),
-    "schedule": Term("layout", None, N_("Order of forwards and backwards in the pipeline: 1f1b or interleaved.")),
+    "schedule": Term(
+        "layout",
+        None,
+        N_(
+            "Order of forwards and backwards in the pipeline: 1f1b, interleaved, gpipe, zb-h1, zb-v, dualpipe or "
+            "dualpipev."
+        ),
+    ),
     "stage_split": Term(
         "layout",
         None,
@@ -270,7 +351,9 @@ _LAYOUT = {
         ),
     ),
     "zero_stage": Term(
-        "layout", None, N_("0: each replica keeps the whole optimizer state; 1: the replicas share it.")
+        "layout",
+        None,
+        N_("What the replicas share out: 0 nothing, 1 the optimizer state, 2 the gradients too, 3 the weights too."),
     ),
     "micro_batch": Term("layout", None, N_("Sequences that go through the model together on one replica.")),
     "rank_order": Term(
@@ -282,7 +365,9 @@ _JOB = {
     "seq_len": Term("job", None, N_("Tokens of one sequence.")),
     "global_batch": Term("job", None, N_("Sequences of one optimizer step, over all replicas.")),
     "tokens": Term("job", None, N_("Tokens of the whole training.")),
-    "precision": Term("job", None, N_("Number format of matrix products and activations.")),
+    "precision": Term(
+        "job", None, N_("Number format of matrix products; with fp8 and nvfp4 activations stay in bf16.")
+    ),
     "grad_dtype": Term("job", None, N_("Number format in which gradients are accumulated and reduced.")),
     "attention": Term("job", None, N_("flash keeps no score matrix; unfused writes it to memory.")),
     "overlap_grad_reduce": Term("job", None, N_("Whether gradients are reduced while the backward still runs.")),
@@ -298,16 +383,84 @@ _JOB = {
         "job", None, N_("Whether kernels are launched as one graph, so that the CPU is never the bottleneck.")
     ),
     "straggler_ratio": Term("job", None, N_("By how much the slowest rank is slower than the others.")),
+    "kind": Term(
+        "job",
+        None,
+        N_("What a step does with a sequence: pretrain, sft, dpo (a pair is two sequences), grpo or ppo."),
+    ),
+    "reference_forward": Term(
+        "job",
+        None,
+        N_(
+            "Whether the reference model of dpo, grpo or ppo is held and run in the step; not where its outputs are "
+            "stored."
+        ),
+    ),
+    "rollout_ratio": Term(
+        "job", None, N_("Share of an iteration of grpo or ppo that goes into generating sequences; counted under data.")
+    ),
+    "fp8_recipe": Term(
+        "job",
+        None,
+        N_(
+            "How FP8 scales: one scale a tensor (delayed, tensorwise), a block of 128 (blockwise), a block of 32 "
+            "(mxfp8)."
+        ),
+    ),
+    "fp8_param_gather": Term("job", None, N_("Whether weights are kept and gathered in FP8 alone.")),
+    "master_dtype": Term("job", None, N_("Number format of the optimizer's own copy of the weights; none: no copy.")),
+    "moment_dtype": Term("job", None, N_("Number format of the optimizer's moments.")),
+    "lora_rank": Term("job", None, N_("Rank of the LoRA adapters that are trained instead of the model; 0: none.")),
+    "lora_targets": Term(
+        "job", None, N_("What gets adapters: the projections of attention, or all linear layers but the head.")
+    ),
+    "frozen": Term("job", None, N_("Kinds of blocks that are not trained.")),
+    "frozen_dtype": Term(
+        "job", None, N_("What weights are stored in that are not trained: as the others (same), or nf4 as in QLoRA.")
+    ),
+    "document_len": Term(
+        "job", None, N_("Mean tokens of the documents packed into a sequence; attention stays inside each.")
+    ),
+    "expert_load_ratio": Term("job", None, N_("Tokens of the fullest expert rank over the mean; 1 is balanced.")),
+    "tp_comm_overlap": Term(
+        "job", None, N_("Whether tensor-parallel transfers hide behind the products that they feed.")
+    ),
 }
 _CLUSTER = {
+    "site": Term("cluster", None, N_("What surrounds the cluster: building, storage, failures.")),
+    "pue": Term("cluster", "ratio", N_("Power of the whole building over that of its computers.")),
+    "storage_bytes_per_s": Term("cluster", "bytes/s", N_("What storage takes from one node while all nodes write.")),
+    "restart_s": Term("cluster", "s", N_("Time from a failure until training goes on from its checkpoint.")),
+    "failures_per_1000_node_days": Term(
+        "cluster", None, N_("Failures that stop a job, for 1,000 servers of eight GPUs in a day.")
+    ),
     "node": Term("cluster", None, N_("The kind of server; `mw catalog node` lists those that are known.")),
-    "fabric": Term("cluster", None, N_("Number and kind of the network adapters of one server.")),
+    "fabric": Term(
+        "cluster",
+        None,
+        N_(
+            "Assumed: number and kind of the network adapters of one server. Of a cluster: fat-tree, or rail-optimised "
+            "(the n-th adapter of every server on the n-th leaf switch)."
+        ),
+    ),
     "gpu": Term("cluster", None, N_("The accelerator; `mw catalog gpu` lists those that are known.")),
     "nic": Term("cluster", None, N_("The network adapter; `mw catalog nic` lists those that are known.")),
     "n_nodes": Term("cluster", None, N_("Servers of the cluster.")),
     "gpus_per_node": Term("cluster", None, N_("GPUs of one server.")),
     "nics_per_node": Term("cluster", None, N_("Network adapters of one server that training traffic uses.")),
-    "scale_up": Term("cluster", None, N_("What joins the GPUs of one server: nvswitch, nvlink-mesh, pcie or none.")),
+    "scale_up": Term(
+        "cluster",
+        None,
+        N_(
+            "What joins the GPUs of one server: nvswitch, hccs-switch, nvlink-mesh, xgmi-mesh, hccs-mesh, "
+            "ethernet-mesh, pcie or none."
+        ),
+    ),
+    "scale_up_domain_gpus": Term(
+        "cluster",
+        None,
+        N_("GPUs that one set of scale-up links joins, over servers where they leave them: 72 in NVL72."),
+    ),
     "oversubscription": Term(
         "cluster",
         None,
@@ -419,7 +572,9 @@ LAYOUT_TERMS: Mapping[str, Term] = {name: term for name, term in _LAYOUT.items()
 
 #: A job's field whose name means something else elsewhere.
 JOB_TERMS: Mapping[str, Term] = _JOB | {
-    "optimizer": Term("job", None, N_("The optimizer that trains the model: adam.")),
+    "optimizer": Term(
+        "job", None, N_("The optimizer that trains the model: adam, unfused_adam, adam_8bit, sgd, adafactor or muon.")
+    ),
 }
 #: Words that stand in the pages and name no field: values of columns and of ``fits``.
 WORDS: Mapping[str, Term] = {
@@ -467,6 +622,13 @@ PRINTED: Mapping[str, str] = {
     "mb": "micro_batch",
     "recomp": "recompute",
     "zero": "zero_stage",
+    "sched": "schedule",
+    "repl": "dp_replicate",
+    "reshard": "reshard_after_forward",
+    "off.opt": "offload_optimizer",
+    "off.par": "offload_parameters",
+    "dispatch": "dispatcher",
+    "cp by": "cp_kind",
     "split": "stage_split",
     "order": "rank_order",
     "step": "step_time_s",
@@ -497,10 +659,12 @@ ERRORS: Mapping[str, str] = {
     "MW-E112": N_("The unit is not one of this kind of quantity."),
     "MW-E113": N_("A quantity is negative or not finite."),
     "MW-E120": N_("The sequence is longer than the model's learned positions."),
+    "MW-E121": N_("The sequences of a DPO step are no whole pairs."),
+    "MW-E122": N_("A storage format for frozen weights was chosen, and none are frozen."),
     "MW-E130": N_("A layout names a column that does not exist."),
     "MW-E131": N_("A part of a layout is not key=value."),
     "MW-E132": N_("A value of a layout is not what its column takes."),
-    "MW-E133": N_("This ZeRO stage is not modelled yet."),
+    "MW-E133": N_("There is no such ZeRO stage."),
     "MW-E134": N_("A module cannot be recomputed."),
     "MW-E140": N_("What is fixed leaves no way to use all GPUs."),
     "MW-E150": N_("A change is not path=value."),
@@ -525,6 +689,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E214": N_("An oversubscription is less than 1:1 or absurdly large."),
     "MW-E215": N_("A count of a cluster is not a whole number above zero, or is too large."),
     "MW-E216": N_("A cluster file is missing or has wrong fields."),
+    "MW-E217": N_("A scale-up domain is no whole number of nodes."),
     "MW-E220": N_("A model file does not exist or cannot be read."),
     "MW-E221": N_("A directory holds no config.json."),
     "MW-E222": N_("A model file is empty."),
@@ -558,6 +723,8 @@ ERRORS: Mapping[str, str] = {
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),
     "MW-E431": N_("A measured file lacks columns or holds no rows."),
+    "MW-E440": N_("A deadline or a budget needs the tokens of a training."),
+    "MW-E441": N_("A budget needs a price of the GPU."),
     "MW-E450": N_("A text is neither a number of GPUs nor a range of them."),
     "MW-E451": N_("A deadline or a budget of nothing."),
     "MW-E452": N_("A price is for a GPU that is not compared."),

@@ -39,8 +39,8 @@ ORDERED_AXES = ("tp", "cp", "dp", "pp")
 #: layer (Megatron's ``--account-for-embedding-in-pipeline-split`` and its loss twin). Else an explicit ``5-6-6-5``.
 STAGE_SPLIT_NAMES = ("even", "ends")
 #: How context parallelism exchanges: ``ring`` passes keys and values on (zigzag, so that causal work is even),
-#: ``ulysses`` turns sequence shards into head shards by all-to-all.
-CP_KINDS = ("ring", "ulysses")
+#: ``ulysses`` turns sequence shards into head shards by all-to-all, ``allgather`` gathers keys and values first.
+CP_KINDS = ("ring", "ulysses", "allgather")
 #: How tokens reach their experts: NCCL's all-to-all, an all-gather of all tokens, or DeepEP's kernels.
 DISPATCHERS = ("alltoall", "allgather", "deepep")
 #: Where offloaded state lives.
@@ -68,7 +68,7 @@ class Layout(Noun):
     tp: PositiveInt = 1
     sp: bool = False
     cp: PositiveInt = 1
-    cp_kind: Literal["ring", "ulysses"] = "ring"
+    cp_kind: Literal["ring", "ulysses", "allgather"] = "ring"
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     schedule: str = "1f1b"
@@ -329,6 +329,8 @@ class LayoutBatch:
     stage_splits: tuple[str, ...] = STAGE_SPLIT_NAMES
     rank_orders: tuple[str, ...] = (DEFAULT_RANK_ORDER,)
     cell: IntArray | None = None
+    _source: LayoutBatch | None = field(default=None, init=False, repr=False, compare=False)
+    _index: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         n = len(self.dp)
@@ -345,14 +347,23 @@ class LayoutBatch:
         return np.asarray(np.maximum(self.dp // self.dp_replicate, 1), np.int32)
 
     def take(self, index: npt.NDArray[Any] | slice | Sequence[int]) -> LayoutBatch:
-        """The rows of ``index`` (positions, slice or boolean mask)."""
-        return LayoutBatch(
-            **{name: _rows(getattr(self, name), index) for name in COLUMNS},
-            schedules=self.schedules,
-            stage_splits=self.stage_splits,
-            rank_orders=self.rank_orders,
-            cell=None if self.cell is None else _rows(self.cell, index),
-        )
+        """The rows of ``index`` (positions, slice or boolean mask).
+
+        A column is gathered when it is first asked for: a search takes rows all the time and looks at few columns.
+        """
+        rows = object.__new__(LayoutBatch)
+        rows.schedules, rows.stage_splits, rows.rank_orders = self.schedules, self.stage_splits, self.rank_orders
+        rows._source, rows._index = self, index
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        # Only asked for slots that are not filled yet.
+        if name not in _GATHERED:
+            raise AttributeError(name)
+        whole = getattr(self._source, name)
+        column = None if whole is None else _rows(whole, self._index)
+        setattr(self, name, column)
+        return column
 
     def row(self, i: int) -> Layout:
         """Row ``i`` as a Layout."""
@@ -397,6 +408,8 @@ SWITCHES = (
 )  # fmt: skip
 #: The integer columns of LayoutBatch, in the order of Layout.
 COLUMNS = tuple(Layout.model_fields)
+#: What ``take`` gathers.
+_GATHERED = frozenset((*COLUMNS, "cell"))
 #: What the columns that may be left out hold then.
 _DEFAULTS = {
     "dp_replicate": 1, "cp": 1, "cp_kind": 0, "ep": 1, "etp": 1, "dispatcher": 0, "reshard_after_forward": 1,

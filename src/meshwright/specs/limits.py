@@ -17,6 +17,9 @@ GPUS = 1 << 20
 NICS_PER_NODE = 1 << 10
 OVERSUBSCRIPTION = 1000.0
 LAYERS = 10_000
+#: Rank of an adapter, and tokens of the fullest expert rank over the mean.
+LORA_RANK = 1 << 16
+EXPERT_LOAD = 1000.0
 #: Rows of a model's tables (vocabulary, positions) and the width of all its heads together.
 ROWS = 1 << 24
 #: Any other size of a model: hidden size, MLP width, heads.

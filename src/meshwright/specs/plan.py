@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from meshwright.i18n import _
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Noun
+from meshwright.specs.notebook import estimates_html, title_of
 
 
 class Change(Noun):
@@ -116,3 +118,10 @@ class Plan(Totals):
     elapsed_s: float
     first_incumbent_s: float | None
     interrupted: bool
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the layouts found, or by how much the nearest misses."""
+        title = title_of(self.model, self.cluster)
+        if not self.layouts and self.nearest:
+            title = _("{title}: nothing fits; {nearest}.").format(title=title, nearest=self.nearest["what"])
+        return estimates_html(title, self.layouts, self.chosen)

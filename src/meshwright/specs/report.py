@@ -10,6 +10,7 @@ from pydantic import Field
 
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.fact import Label, Noun
+from meshwright.specs.notebook import estimates_html, title_of
 from meshwright.specs.plan import Assumed, Totals
 
 
@@ -39,6 +40,10 @@ class EstimateReport(Totals):
     assumed: Mapping[str, Assumed]
     remedies: tuple[Mapping[str, Any], ...]
     next_command: str
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return estimates_html(title_of(self.model, self.cluster), [self.estimate])
 
 
 class CatalogRow(Noun):

@@ -14,9 +14,10 @@ from meshwright.specs.fact import Noun
 class JobRequest(Noun):
     """What to train and where, as text; None means "not said": the verb assumes a value and reports it.
 
-    ``model`` is a catalog name, a ``config.json`` or a TOML file; ``cluster`` a text such as ``8xH100``. ``seq_len`` in
-    tokens, ``global_batch`` in sequences, ``tokens`` a count such as ``1.4T``. ``overlap`` switches both of Megatron's
-    overlap flags. ``set`` holds ``path=value`` texts (``cluster.nics_per_node=8``, ``job.cuda_graphs=true``).
+    ``model`` is a catalog name, a ``config.json`` or a TOML file; ``cluster`` a text such as ``8xH100``. ``seq_len``
+    and ``document_len`` in tokens, ``global_batch`` in sequences, ``tokens`` a count such as ``1.4T``, ``lora`` a rank,
+    ``expert_load`` the fullest expert rank over the mean. ``overlap`` switches both of Megatron's overlap flags.
+    ``set`` holds ``path=value`` texts (``cluster.nics_per_node=8``, ``job.cuda_graphs=true``).
     """
 
     model: str | None = None
@@ -24,9 +25,14 @@ class JobRequest(Noun):
     seq_len: int | None = None
     global_batch: int | None = None
     tokens: str | None = None
+    kind: str | None = None
     precision: str | None = None
+    master_dtype: str | None = None
     grad_dtype: str | None = None
     optimizer: str | None = None
+    lora: int | None = None
+    document_len: int | None = None
+    expert_load: float | None = None
     attention: str | None = None
     overlap: bool | None = None
     cuda_graphs: bool | None = None
@@ -37,7 +43,17 @@ class JobRequest(Noun):
     def _path_as_text(cls, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
-    @field_validator("seq_len", "global_batch", "top", "pick", mode="before", check_fields=False)
+    @field_validator(
+        "seq_len",
+        "global_batch",
+        "lora",
+        "document_len",
+        "expert_load",
+        "top",
+        "pick",
+        mode="before",
+        check_fields=False,
+    )
     @classmethod
     def _no_truth_value(cls, value: Any) -> Any:
         # To Python True is 1; nobody means a batch of one by it.

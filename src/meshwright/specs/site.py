@@ -11,14 +11,14 @@ from meshwright.units import BytesPerS, Seconds
 class Site(CatalogEntry):
     """What surrounds a cluster; None where it was not said.
 
-    ``pue``: power of the whole building over that of its computers. ``node_checkpoint_bytes_per_s``: what storage
+    ``pue``: power of the whole building over that of its computers. ``storage_bytes_per_s``: what storage
     takes from one node while all write. ``restart_s``: from a failure until training goes on from its checkpoint.
     ``failures_per_1000_node_days``: failures that stop a job, for servers of eight GPUs.
     """
 
     name: str = ""
     pue: float | None = Field(default=None, ge=1.0, le=10.0)
-    node_checkpoint_bytes_per_s: BytesPerS | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    storage_bytes_per_s: BytesPerS | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     restart_s: Seconds | None = Field(default=None, ge=0.0, le=1e6)
     failures_per_1000_node_days: float | None = Field(default=None, ge=0.0, le=1e6)
 

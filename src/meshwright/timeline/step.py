@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.pipeline import PipelineTimes
 from meshwright.specs.timeline import Argument, Lane, LaneKind, ProcessGroup, Timeline
-from meshwright.timeline.replay import Replay, replay
+from meshwright.timeline.replay import PHASES, Replay, replay
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -214,11 +214,13 @@ class _Picture:
         run = self.run
         own = np.flatnonzero(run.rank == rank)
         chunks, micro_batches = run.chunk[own].tolist(), run.micro_batch[own].tolist()
-        phases = ["backward" if backward else "forward" for backward in run.is_backward[own]]
+        phases = [PHASES[code] for code in run.phase[own].tolist()]
+        titles = ["weight gradient" if phase == "weight" else phase for phase in phases]
+        several = self.times.forward_s.shape[1] > 1
         # The number last: viewers give names that differ by a number one colour.
         names = [
-            f"{phase} chunk {chunk} micro-batch {i}" if self.times.vpp > 1 else f"{phase} micro-batch {i}"
-            for phase, chunk, i in zip(phases, chunks, micro_batches, strict=True)
+            f"{title} chunk {chunk} micro-batch {i}" if several else f"{title} micro-batch {i}"
+            for title, chunk, i in zip(titles, chunks, micro_batches, strict=True)
         ]
         self.spans.add(
             compute,
@@ -227,23 +229,22 @@ class _Picture:
             names=names,
             category=KERNEL,
             arguments={
-                "term": phases,
+                "term": ["backward" if phase == "weight" else phase for phase in phases],
                 "micro batch": micro_batches,
                 "chunk": chunks,
+                "stage": run.stage[own].tolist(),
                 "device": [rank] * len(own),
                 "stream": [_COMPUTE_THREAD] * len(own),
             },
         )
 
     def _add_sends(self, rank: int, *, backward: bool) -> None:
-        """Transfers to the neighbour, each as long as one hop, over as many lanes as are under way at once."""
+        """Transfers to other ranks, each as long as one hop, over as many lanes as are under way at once."""
         run, times = self.run, self.times
-        stops = (run.chunk * times.pp + rank) == (0 if backward else times.pp * times.vpp - 1)
-        own = np.flatnonzero((run.rank == rank) & (run.is_backward == backward) & ~stops)
-        start_s = run.finish_s[own] + self.begin_s
+        own = np.flatnonzero((run.rank == rank) & (run.phase == int(backward)) & (run.sends_to >= 0))
+        start_s = run.sent_s[own] + self.begin_s
         n_lanes = _lanes_for(start_s, start_s + times.hop_s)
         first = _SEND_BACKWARD_THREAD if backward else _SEND_FORWARD_THREAD
-        to = (rank + (-1 if backward else 1)) % times.pp
         for k in range(min(n_lanes, len(own))):
             part, start = own[k::n_lanes], start_s[k::n_lanes]
             lane = self._open_lane(rank, first + k, "send backward" if backward else "send forward", "communication")
@@ -257,13 +258,16 @@ class _Picture:
                 "Process Group Description": PIPELINE_DESCRIPTION,
                 "Process Group Ranks": str(list(range(times.pp))),
                 "Src Rank": rank,
-                "Dst Rank": to,
                 "device": rank,
                 "stream": first + k,
                 "term": "pp_comm",
             }
             arguments = {name: [value] * len(part) for name, value in common.items()}
-            arguments |= {"micro batch": run.micro_batch[part].tolist(), "chunk": run.chunk[part].tolist()}
+            arguments |= {
+                "Dst Rank": run.sends_to[part].tolist(),
+                "micro batch": run.micro_batch[part].tolist(),
+                "chunk": run.chunk[part].tolist(),
+            }
             self.spans.add(
                 lane,
                 start,

@@ -21,7 +21,8 @@ from meshwright.units import format_bytes, format_count
 def catalog(kind: str | None = None, name: str | None = None) -> CatalogListing:
     """Every entry, those of one ``kind``, or the values of the one called ``name`` with their sources.
 
-    ``kind`` may be left out before a name that is known (``mw catalog h100``). Raises InputError MW-E201 (unknown
+    ``kind`` may be left out before a name that is known (``mw catalog h100``), and the name of a GPU lists its prices
+    (``mw catalog price h100``), those of one tier together, the newest first. Raises InputError MW-E201 (unknown
     name) or MW-E202 (neither a kind nor a name).
     """
     if kind is None:
@@ -37,6 +38,8 @@ def catalog(kind: str | None = None, name: str | None = None) -> CatalogListing:
         kind, name = found, kind
     if name is None:
         return CatalogListing(kind=kind, name=None, rows=tuple(_rows(kind)), fields=())
+    if kind == "price" and (rows := _prices_of(name)):
+        return CatalogListing(kind=kind, name=name, rows=tuple(rows), fields=())
     entry = entries.entry(kind, name, where="NAME")
     return CatalogListing(kind=kind, name=entry.name, rows=(_row(kind, entry),), fields=tuple(_fields(entry)))
 
@@ -51,6 +54,13 @@ def _kind_of(name: str) -> str | None:
     return None
 
 
+def _prices_of(gpu: str) -> list[CatalogRow]:
+    """The prices of a GPU; none where ``gpu`` is not the name of one."""
+    if _kind_of(gpu) != "gpu":
+        return []
+    return [_row("price", price) for price in entries.prices(gpu)]
+
+
 def _rows(kind: str) -> list[CatalogRow]:
     return [_row(kind, entries.entry(kind, name)) for name in entries.names(kind)]
 
@@ -63,7 +73,8 @@ def _gpu(gpu: Gpu) -> str:
     peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s.get("fp16")
     number = f"{peak / 1e12:.0f}" if peak and peak >= 1e13 else f"{(peak or 0.0) / 1e12:.2g}"
     rate = _("{number} TFLOP/s").format(number=number) if peak else _("no matrix unit")
-    return f"{gpu.vendor} {gpu.architecture}, {format_bytes(gpu.memory_bytes)}, {rate}, {gpu.year}"
+    known = _(" (community)") if gpu.is_community else ""
+    return f"{gpu.vendor} {gpu.architecture}, {format_bytes(gpu.memory_bytes)}, {rate}, {gpu.year}{known}"
 
 
 def _nic(nic: Nic) -> str:
@@ -71,7 +82,10 @@ def _nic(nic: Nic) -> str:
 
 
 def _node(node: Node) -> str:
-    return f"{node.gpus_per_node}x {node.gpu}, {node.scale_up}, {node.nics_per_node}x {node.nic}"
+    domain = (
+        "" if node.scale_up_domain_gpus is None else _(" over {count} GPUs").format(count=node.scale_up_domain_gpus)
+    )
+    return f"{node.gpus_per_node}x {node.gpu}, {node.scale_up}{domain}, {node.nics_per_node}x {node.nic}"
 
 
 def _model(model: ModelSpec) -> str:
@@ -84,7 +98,8 @@ def _model(model: ModelSpec) -> str:
 
 
 def _price(price: Price) -> str:
-    return f"{price.gpu}, {price.usd_per_gpu_hour:.2f} USD/GPUh, {price.tier}, {price.region}, {price.date}"
+    # The name holds the provider, the product, the tier and the date.
+    return f"{price.gpu}, {price.usd_per_gpu_hour:.2f} USD/GPUh"
 
 
 def _reliability(record: Reliability) -> str:
@@ -93,7 +108,7 @@ def _reliability(record: Reliability) -> str:
 
 
 def _site(site: Site) -> str:
-    rate_bytes_per_s, restart_s = site.node_checkpoint_bytes_per_s or 0.0, site.restart_s or 0.0
+    rate_bytes_per_s, restart_s = site.storage_bytes_per_s or 0.0, site.restart_s or 0.0
     return f"PUE {site.pue:g}, {rate_bytes_per_s / 1e9:g} GB/s a node, restart {restart_s / 60:g} min"
 
 
@@ -123,4 +138,8 @@ def _fields(entry: CatalogEntry) -> list[CatalogField]:
                 label=None,
             )
         )
+    if isinstance(entry, Price):
+        rate = f"{entry.usd_per_gpu_hour:.4g} USD/GPUh"
+        followed = _("from the fields above, for one GPU")
+        found.append(CatalogField(field="usd_per_gpu_hour", text=rate, source=followed, label=None))
     return found

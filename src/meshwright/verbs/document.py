@@ -175,7 +175,7 @@ def pick_from(plan: Mapping[str, Any], path: Path, number: int = 1) -> Picked:
             nearest=_("The plan holds 1 to {last}.").format(last=len(layouts)),
         )
     try:
-        job, cluster = _reread(plan["model"], plan["cluster"], plan["job"])
+        job, cluster = reread(plan["model"], plan["cluster"], plan["job"])
         assumed = {name: Assumed.model_validate(said) for name, said in plan["assumed"].items()}
         chosen = layouts[number - 1]
         if chosen is plan:
@@ -186,7 +186,8 @@ def pick_from(plan: Mapping[str, Any], path: Path, number: int = 1) -> Picked:
         raise _not_a_plan(path, reason) from None
 
 
-def _reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
+def reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
+    """Job and cluster out of what ``describe`` made of them. Raises what pydantic raises, and KeyError, TypeError."""
     spec = ModelSpec.model_validate({name: model[name] for name in ModelSpec.model_fields if name in model})
     place = Cluster.model_validate({name: cluster[name] for name in Cluster.model_fields if name in cluster})
     fields = {name: job[name] for name in TrainingJob.model_fields if name in job}

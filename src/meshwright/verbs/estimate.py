@@ -26,6 +26,7 @@ from meshwright.verbs.document import check_writable, describe, pick, render, wr
 from meshwright.verbs.plan import training_time_s
 from meshwright.verbs.resolve import (
     Resolved,
+    check_runnable,
     constants,
     layout_values,
     nearest_batch,
@@ -105,6 +106,7 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
         change = settable(text)
         case, assumed = apply(change, case), still_assumed(assumed, change)
         changed.add(change.path)
+    check_runnable(case.job, case.cluster.gpu)
     if changed & _MOVES_DP and "layout.dp" not in changed:
         case = replace(case, layout=_with_dp(case.layout, case.cluster))
     return Resolved(case.job, case.cluster, constants(), assumed), case.layout

@@ -15,7 +15,7 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
 from meshwright.specs.limits import GPUS, LAYERS, LAYOUT, SEQUENCES, TOKENS_PER_SEQUENCE, WIDTH
-from meshwright.specs.model import DenseTransformer
+from meshwright.specs.model import Transformer
 from meshwright.verbs.document import read_text
 
 
@@ -131,7 +131,7 @@ def _vtrain_case(row: Mapping[str, str], node: Cluster) -> MeasuredCase:
 
 def _vtrain_job(number: Mapping[str, int]) -> TrainingJob:
     hidden, heads = number["hidden"], number["heads"]
-    model = DenseTransformer(
+    model = Transformer(
         hidden_size=hidden,
         num_hidden_layers=number["layers"],
         num_attention_heads=heads,

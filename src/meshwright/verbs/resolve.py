@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from meshwright import catalog
+from meshwright.costmodel import block as blocks
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
@@ -13,10 +14,10 @@ from meshwright.ingest.model_file import read_model
 from meshwright.plan.change import Case, apply, parse_change
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster, Gpu
-from meshwright.specs.job import TrainingJob
+from meshwright.specs.job import OPTIMIZER_ALIASES, TrainingJob
 from meshwright.specs.layout import Layout, parse_layout
-from meshwright.specs.limits import SEQUENCES, TOKENS_PER_SEQUENCE, at_most, shortened
-from meshwright.specs.model import ModelSpec
+from meshwright.specs.limits import EXPERT_LOAD, LORA_RANK, SEQUENCES, TOKENS_PER_SEQUENCE, at_most, shortened
+from meshwright.specs.model import BlockSpec, ModelSpec
 from meshwright.specs.plan import Assumed, Change
 from meshwright.specs.request import JobRequest
 from meshwright.units import parse_quantity
@@ -24,13 +25,19 @@ from meshwright.units import parse_quantity
 #: Tokens of one step when no batch is given: what the published runs of 65B to 405B models trained with
 #: (GPT-3 3.2 M: arXiv 2005.14165; LLaMA 4 M: 2302.13971; Llama 3 8..16 M after warm-up: 2407.21783).
 DEFAULT_TOKENS_PER_STEP = 4_194_304
+#: Sequences of one step of fine-tuning, preference pairs or RL: 128 pairs, as Tulu 3 (arXiv 2411.15124, recalled).
+DEFAULT_POST_TRAINING_SEQUENCES = 256
 #: Longest sequence assumed unasked: pre-training uses far less than what long-context models can do in the end.
 DEFAULT_LONGEST_SEQUENCE = 8_192
 #: The modelled choices; others are refused by name instead of being silently replaced.
-PRECISIONS = ("bf16", "fp16")
-OPTIMIZERS = ("adam",)
-ATTENTIONS = ("flash", "unfused")
-GRAD_DTYPES = ("fp32", "bf16", "fp16")
+KINDS, PRECISIONS, OPTIMIZERS, ATTENTIONS, MASTER_DTYPES, GRAD_DTYPES = (
+    tuple(str(name) for name in get_args(TrainingJob.model_fields[field].annotation))
+    for field in ("kind", "precision", "optimizer", "attention", "master_dtype", "grad_dtype")
+)
+#: Precisions that are taken unasked, the first that the GPU has.
+USUAL_PRECISIONS = ("bf16", "fp16", "fp32")
+#: MXFP8 is arithmetic of Blackwell's tensor cores (Transformer Engine, MXFP8: SM 10.0 and later).
+MXFP8_COMPUTE_CAPABILITY = 100
 #: FlashAttention-2 and -3 run on Ampere and later (its README); earlier NVIDIA chips have no supported kernel.
 FLASH_COMPUTE_CAPABILITY = 80
 
@@ -58,16 +65,19 @@ def resolve(request: JobRequest) -> Resolved:
     fields: dict[str, Any] = {
         "model": model,
         "seq_len": seq_len,
-        "global_batch": _global_batch(request, cluster, seq_len, assumed),
+        "kind": _choice("kind", request.kind, KINDS) or "pretrain",
         "tokens": None if request.tokens is None else _tokens(request.tokens),
         "precision": _precision(request, cluster.gpu, assumed),
-        "optimizer": _choice("optimizer", request.optimizer, OPTIMIZERS) or "adam",
+        "optimizer": _choice("optimizer", request.optimizer, (*OPTIMIZERS, *OPTIMIZER_ALIASES)) or "adam",
         "attention": _attention(request, model, cluster.gpu, assumed),
     }
+    fields["global_batch"] = _global_batch(request, cluster, seq_len, fields["kind"], assumed)
     fields["grad_dtype"] = _grad_dtype(request, fields["precision"], assumed)
+    fields |= _given(request)
     fields |= _switches(request, assumed)
     fields["gradient_accumulation_fusion"] = _accumulation_fusion(fields["attention"], assumed)
     case = Case(TrainingJob(**fields), cluster, Layout())
+    said = {name for name in ("expert_load_ratio",) if name in fields}
     for text in request.set:
         change = settable(text)
         if change.path.startswith("layout."):
@@ -79,7 +89,11 @@ def resolve(request: JobRequest) -> Resolved:
             )
         case = apply(change, case)
         assumed = still_assumed(assumed, change)
-    return Resolved(case.job, case.cluster, constants(), assumed)
+        said.add(change.path.removeprefix("job."))
+    job = _with_recipe(case.job, case.cluster.gpu, said, assumed)
+    check_runnable(job, case.cluster.gpu)
+    _assume_by_kind(job, said, assumed)
+    return Resolved(job, case.cluster, constants(), assumed)
 
 
 def settable(text: str) -> Change:
@@ -179,25 +193,34 @@ def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed])
     return value
 
 
-def _global_batch(request: JobRequest, cluster: Cluster, seq_len: int, assumed: dict[str, Assumed]) -> int:
+def _global_batch(request: JobRequest, cluster: Cluster, seq_len: int, kind: str, assumed: dict[str, Assumed]) -> int:
     if request.global_batch is not None:
         return at_most(at_least_one(request.global_batch, "--global-batch"), SEQUENCES, "--global-batch")
-    value = default_global_batch(cluster.n_gpus, seq_len)
+    if kind == "pretrain":
+        value = default_global_batch(cluster.n_gpus, seq_len)
+        why = _("about 4 M tokens a step, a multiple that the GPUs can share")
+    else:
+        # Whole pairs: a DPO pair is two sequences.
+        value = 2 * _shared_evenly(cluster.n_gpus, DEFAULT_POST_TRAINING_SEQUENCES // 2)
+        why = _("about {count} sequences a step, a multiple that the GPUs can share").format(
+            count=DEFAULT_POST_TRAINING_SEQUENCES
+        )
     assumed["global_batch"] = Assumed(
         name="global_batch",
         value=value,
-        why=_("about 4 M tokens a step, a multiple that the GPUs can share"),
+        why=why,
         alternative=Change(path="job.global_batch", value=2 * value),
     )
     return value
 
 
 def default_global_batch(n_gpus: int, seq_len: int) -> int:
-    """Sequences a step when none are given: near DEFAULT_TOKENS_PER_STEP, and shared evenly by many dp degrees.
+    """Sequences a step when none are given: near DEFAULT_TOKENS_PER_STEP, and shared evenly by many dp degrees."""
+    return _shared_evenly(n_gpus, max(1, DEFAULT_TOKENS_PER_STEP // seq_len))
 
-    A multiple of ``n_gpus``, or of ``n_gpus`` halved as often as it takes to stay near the target.
-    """
-    target = max(1, DEFAULT_TOKENS_PER_STEP // seq_len)
+
+def _shared_evenly(n_gpus: int, target: int) -> int:
+    """A multiple of ``n_gpus``, or of ``n_gpus`` halved as often as it takes to stay near the target."""
     share = n_gpus
     while share > target and share % 2 == 0:
         share //= 2
@@ -232,28 +255,123 @@ def _choice(name: str, value: str | None, known: tuple[str, ...]) -> str | None:
 
 
 def _precision(request: JobRequest, gpu: Gpu, assumed: dict[str, Assumed]) -> str:
-    has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    has = [name for name in USUAL_PRECISIONS if name in gpu.peak_flops_per_s]
     chosen = _choice("precision", request.precision, PRECISIONS)
     if not has:
         raise InputError(
             "MW-E405",
-            _("{gpu} has no matrix unit for bf16 or fp16 in the catalog.").format(gpu=gpu.name),
+            _("{gpu} has no peak for bf16, fp16 or fp32 in the catalog.").format(gpu=gpu.name),
             where="--cluster",
             nearest=_("`mw catalog gpu` lists what each GPU has."),
         )
     if chosen is None:
         chosen = has[0]
-        why = (_("{gpu} has it") if chosen == "bf16" else _("{gpu} has no bf16")).format(gpu=gpu.name)
+        why = (
+            _("{gpu} has it")
+            if chosen == "bf16"
+            else _("{gpu} has no bf16")
+            if chosen == "fp16"
+            else _("{gpu} has neither bf16 nor fp16")
+        ).format(gpu=gpu.name)
         # Both run at the same rate where a chip has both, so there is no alternative that moves the answer.
         assumed["precision"] = Assumed(name="precision", value=chosen, why=why)
-    elif chosen not in has:
+    return chosen
+
+
+def check_runnable(job: TrainingJob, gpu: Gpu) -> None:
+    """Refuse a precision that the GPU does not have (MW-E405) and frozen blocks that the model does not (MW-E404)."""
+    has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    # A narrow format needs a wide one beside it.
+    if job.precision not in has or (job.low_precision and job.wide_dtype not in has):
         raise InputError(
             "MW-E405",
-            _("{gpu} has no {precision}.").format(gpu=gpu.name, precision=chosen),
+            _("{gpu} has no {precision}.").format(gpu=gpu.name, precision=job.precision),
             where="--precision",
             nearest=_("It has {names}.").format(names=", ".join(has)),
         )
-    return chosen
+    if job.precision == "fp8" and job.fp8_recipe == "mxfp8" and 0 < gpu.compute_capability < MXFP8_COMPUTE_CAPABILITY:
+        raise InputError(
+            "MW-E405",
+            _("{gpu} has no {precision}.").format(gpu=gpu.name, precision="mxfp8"),
+            where="job.fp8_recipe",
+            nearest=_("Use {name}.").format(name="tensorwise"),
+        )
+    kinds = {block.kind for block in _blocks(job.model)}
+    for kind in job.frozen:
+        if kind not in kinds:
+            raise InputError(
+                "MW-E404",
+                _("{model} has no blocks of kind '{kind}'.").format(model=job.model.name, kind=kind),
+                where="job.frozen",
+                nearest=did_you_mean(kind, sorted(kinds)),
+            )
+
+
+def _blocks(model: ModelSpec) -> list[BlockSpec]:
+    layers = [block for group in model.layers for block in group.blocks]
+    return [*model.prologue, *layers, *model.epilogue]
+
+
+def _with_recipe(job: TrainingJob, gpu: Gpu, said: set[str], assumed: dict[str, Assumed]) -> TrainingJob:
+    """The job with the FP8 recipe that is usual on ``gpu``, unless one was named."""
+    if job.precision != "fp8" or "fp8_recipe" in said:
+        return job
+    if gpu.compute_capability >= MXFP8_COMPUTE_CAPABILITY:
+        name, other, why = "mxfp8", "tensorwise", _("{gpu} multiplies scaled blocks itself").format(gpu=gpu.name)
+    else:
+        name, other, why = "tensorwise", "blockwise", _("one scale a tensor, taken from the tensor itself")
+    assumed["fp8_recipe"] = Assumed(
+        name="fp8_recipe", value=name, why=why, alternative=Change(path="job.fp8_recipe", value=other)
+    )
+    return job.model_copy(update={"fp8_recipe": name})
+
+
+def _assume_by_kind(job: TrainingJob, said: set[str], assumed: dict[str, Assumed]) -> None:
+    """Write down what only some jobs and models assume: rollouts, a reference model, the balance of experts."""
+    rollouts = job.kind in ("grpo", "ppo")
+    if rollouts and "rollout_ratio" not in said:
+        assumed["rollout_ratio"] = Assumed(
+            name="rollout_ratio",
+            value=job.rollout_ratio,
+            why=_("OpenRLHF reports 80 % of an iteration, arXiv 2405.11143; long answers take more"),
+            alternative=Change(path="job.rollout_ratio", value=0.5),
+        )
+    if (rollouts or job.kind == "dpo") and "reference_forward" not in said:
+        assumed["reference_forward"] = Assumed(
+            name="reference_forward",
+            value=job.reference_forward,
+            why=_("the reference model runs in the step, none of its outputs were stored"),
+            alternative=Change(path="job.reference_forward", value=not job.reference_forward),
+        )
+    routed = any(blocks.kind(block).parameters(job.model, block).expert for block in _blocks(job.model))
+    if routed and "expert_load_ratio" not in said:
+        assumed["expert_load_ratio"] = Assumed(
+            name="expert_load_ratio",
+            value=job.expert_load_ratio,
+            why=_("balanced: every expert rank gets as many tokens"),
+            alternative=Change(path="job.expert_load_ratio", value=1.2),
+        )
+
+
+def _given(request: JobRequest) -> dict[str, Any]:
+    """The fields that stay at the job's own defaults unless the request names them."""
+    found: dict[str, Any] = {"master_dtype": _choice("master_dtype", request.master_dtype, MASTER_DTYPES)}
+    if request.lora is not None:
+        found["lora_rank"] = at_most(at_least_one(request.lora, "--lora"), LORA_RANK, "--lora")
+    if request.document_len is not None:
+        found["document_len"] = at_most(
+            at_least_one(request.document_len, "--document-len"), TOKENS_PER_SEQUENCE, "--document-len"
+        )
+    if request.expert_load is not None:
+        if not 1.0 <= request.expert_load <= EXPERT_LOAD:
+            raise InputError(
+                "MW-E403",
+                _("{value} is no ratio of the fullest expert rank to the mean.").format(value=request.expert_load),
+                where="--expert-load",
+                nearest=_("It is 1 where experts are balanced, and above it where they are not."),
+            )
+        found["expert_load_ratio"] = request.expert_load
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def has_flash_attention(gpu: Gpu) -> bool:
@@ -288,8 +406,7 @@ def _usual_attention(model: ModelSpec, gpu: Gpu) -> tuple[str, str]:
     """The attention kernel that such a model usually trains with on ``gpu``, and why."""
     if not has_flash_attention(gpu):
         return "unfused", _("FlashAttention does not run on {gpu}").format(gpu=gpu.name)
-    blocks = [block for group in model.layers for block in group.blocks]
-    if any(block.options.get("alibi") for block in blocks):
+    if any(block.options.get("alibi") for block in _blocks(model)):
         return "unfused", _("Megatron's fused kernels have no ALiBi bias")
     return "flash", _("every current framework uses it")
 
@@ -298,11 +415,12 @@ def _grad_dtype(request: JobRequest, precision: str, assumed: dict[str, Assumed]
     chosen = _choice("grad_dtype", request.grad_dtype, GRAD_DTYPES)
     if chosen is None:
         chosen = "fp32"
+        narrower = {"fp16": "fp16", "fp32": None, "tf32": None}.get(precision, "bf16")
         assumed["grad_dtype"] = Assumed(
             name="grad_dtype",
             value=chosen,
             why=_("Megatron accumulates and reduces gradients in fp32"),
-            alternative=Change(path="job.grad_dtype", value=precision),
+            alternative=None if narrower is None else Change(path="job.grad_dtype", value=narrower),
         )
     return chosen
 

@@ -11,8 +11,8 @@ import numpy as np
 from meshwright import catalog
 from meshwright.catalog.site_facts import SHOWN_BY
 from meshwright.costmodel import energy
-from meshwright.costmodel.memory import ADAM_STATE_BYTES
 from meshwright.costmodel.money import cost_usd
+from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.costmodel.reliability import (
     Failures,
@@ -38,17 +38,17 @@ _WORK_BISECTIONS = 40
 
 def checkpoint_bytes(job: TrainingJob) -> float:
     """Working weights and optimizer state, each once."""
-    return parameter_count(job.model) * float(job.element_bytes + ADAM_STATE_BYTES)
+    return parameter_count(job.model) * (job.element_bytes + state_bytes_per_parameter(job).optimizer)
 
 
 def failures_of(job: TrainingJob, cluster: Cluster) -> Failures:
     """What failures do to a job on all GPUs of ``cluster``, whose site is filled (``catalog.with_site``)."""
     site = cluster.site
     assert site.failures_per_1000_node_days is not None, "the site is filled"
-    assert site.node_checkpoint_bytes_per_s is not None, "the site is filled"
+    assert site.storage_bytes_per_s is not None, "the site is filled"
     assert site.restart_s is not None, "the site is filled"
     mttf_s = mean_time_to_failure_s(cluster.n_gpus, site.failures_per_1000_node_days)
-    write_s = checkpoint_write_s(checkpoint_bytes(job), cluster.n_nodes, site.node_checkpoint_bytes_per_s)
+    write_s = checkpoint_write_s(checkpoint_bytes(job), cluster.n_nodes, site.storage_bytes_per_s)
     return Failures.of(mttf_s, write_s, site.restart_s)
 
 
@@ -131,17 +131,16 @@ def price_of(text: str | None, cluster: Cluster) -> tuple[Price | None, Assumed 
     assumed = Assumed(
         name="price",
         value=price_text(chosen),
-        why=_("{provider} {tier} {date}; least or most known: {other}").format(
-            provider=chosen.provider,
-            tier=chosen.tier,
-            date=chosen.date,
-            other=f"{other.provider} {other.tier} {other.date}",
-        ),
+        why=_("{name}; the other: {other}").format(name=_place(chosen), other=_place(other)),
         alternative=None if other is chosen else Change(path="price", value=price_text(other)),
         total="cost_usd",
         total_ratio=None if other is chosen else other.usd_per_gpu_hour / chosen.usd_per_gpu_hour,
     )
     return chosen, assumed
+
+
+def _place(price: Price) -> str:
+    return " ".join(filter(None, (price.provider, price.tier, price.region, price.date)))
 
 
 def price_text(price: Price) -> str:
@@ -177,5 +176,5 @@ def moved_totals(
         else:
             ratio = other[number]["p50"] / base[number]["p50"]
         finite = ratio if math.isfinite(ratio) else None
-        answered[name] = assumption.model_copy(update={"total": number, "total_ratio": finite})
+        answered[name] = assumption.model_copy(update={"total_ratio": finite})
     return answered

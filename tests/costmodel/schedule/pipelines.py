@@ -51,6 +51,7 @@ def profile(rows: Sequence[Pipeline]) -> PipelineProfile:
         multiplicity=table[:, :, 0].astype(np.int32),
         forward_s=table[:, :, 1],
         backward_s=table[:, :, 2],
+        weight_s=0.4 * table[:, :, 2],
         embedding_forward_s=ends[:, 0],
         embedding_backward_s=ends[:, 1],
         head_forward_s=ends[:, 2],
@@ -71,7 +72,7 @@ def times(row: Pipeline) -> PipelineTimes:
         table[-1, -1] += head
         tables.append(table)
     name = "interleaved" if row.vpp > 1 else "1f1b"
-    return PipelineTimes(name, row.pp, row.vpp, row.n_micro_batches, tables[0], tables[1], row.hop_s)
+    return PipelineTimes(name, row.pp, row.vpp, row.n_micro_batches, tables[0], tables[1], 0.4 * tables[1], row.hop_s)
 
 
 def closed_form_s(rows: Sequence[Pipeline]) -> FloatArray:

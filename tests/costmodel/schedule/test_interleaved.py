@@ -30,8 +30,8 @@ def test_each_task_once_and_backward_after_forward(pp: int, vpp: int, groups: in
     m, rank = pp * groups, data.draw(st.integers(0, pp - 1))
     tasks = interleaved.order(rank, pp, vpp, m)
     every = [(phase, i, c) for phase in ("forward", "backward") for i in range(m) for c in range(vpp)]
-    assert sorted(tasks) == sorted(every)
-    place = {task: k for k, task in enumerate(tasks)}
+    assert sorted(task[:3] for task in tasks) == sorted(every)
+    place = {task[:3]: k for k, task in enumerate(tasks)}
     assert all(place["forward", i, c] < place["backward", i, c] for i in range(m) for c in range(vpp))
 
 

@@ -44,7 +44,7 @@ def test_one_file_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MESHWRIGHT_PATH", str(tmp_path))
     assert set(schedules()) == {"1f1b", "gpipe", "interleaved"}
     row = times(Pipeline(4, 1, 6, (1.0,) * 4, (2.0,) * 4))
-    run = replay(PipelineTimes("gpipe", 4, 1, 6, row.forward_s, row.backward_s, 0.0))
+    run = replay(PipelineTimes("gpipe", 4, 1, 6, row.forward_s, row.backward_s, row.weight_s, 0.0))
     # GPipe has the bubble of 1F1B and holds every micro-batch.
     assert run.step_time_s == pytest.approx((6 + 3) * 3.0)
     assert run.peak_in_flight.tolist() == [6] * 4

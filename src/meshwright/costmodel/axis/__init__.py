@@ -2,8 +2,8 @@
 
 * ``NAME``, ``RULES`` (rule -> what it demands);
 * ``legal(job, cluster, layouts) -> {rule: violated}``, bool arrays of one row a layout;
-* ``divides(tensor_kind, layouts)``: by how much the axis divides ``sharded_parameters`` or ``optimizer_state``;
-* ``sends(...) -> list[Traffic]``: what it puts on the wire.
+* ``divides(tensor_kind, layouts)``: by how much the axis divides a kind of tensor (what kinds, each says);
+* ``sends(...) -> list[Traffic]``: what it puts on the wire, and over which group of ``mesh.GROUPS``.
 
 Mesh, memory and overlap put the axes together.
 """
@@ -19,28 +19,29 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright import discovery
+from meshwright.costmodel import block as blocks
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-Phase = Literal["forward", "backward", "step"]
+Phase = Literal["forward", "backward", "step", "reduction"]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """One kind of message: ``count`` collectives of ``size_bytes`` (rows) in a phase of each micro-batch or step.
 
-    ``hidden_by`` names the work that may run meanwhile (None: nothing does).
+    ``group`` is a key of ``mesh.GROUPS``; ``hidden_by`` names the work that may run meanwhile (None: nothing does).
     """
 
-    axis: str
+    group: str
     collective: str
     size_bytes: FloatArray
-    count: float
+    count: FloatArray | float
     phase: Phase
-    hidden_by: Literal["forward", "backward"] | None = None
+    hidden_by: Literal["forward", "backward", "core_attention"] | None = None
 
 
 class Axis(Protocol):
@@ -59,7 +60,8 @@ def axes() -> tuple[Axis, ...]:
 
 def rules() -> dict[str, str]:
     """Every rule with what it demands."""
-    return {rule: text for axis in axes() for rule, text in axis.RULES.items()}
+    described = (*axes(), *blocks.kinds().values())
+    return {rule: text for module in described for rule, text in getattr(module, "RULES", {}).items()}
 
 
 def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> dict[str, BoolArray]:

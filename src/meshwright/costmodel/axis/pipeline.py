@@ -64,10 +64,10 @@ def divides(tensor_kind: str, layouts: LayoutBatch) -> FloatArray:
 
 
 def sends(job: TrainingJob, layouts: LayoutBatch) -> Traffic:
-    """One activation (forward) or its gradient (backward) a micro-batch and stage boundary, 1/tp of it a rank.
+    """One activation (forward) or its gradient (backward) a micro-batch and stage boundary, 1/(tp cp) of it a rank.
 
     Megatron's scatter-gather sends 1/tp over the network and gathers it in the node; with sequence parallelism the
     activation is cut that way to begin with (arXiv 2104.04473, section 4.1).
     """
-    size = job.element_bytes * layouts.micro_batch * float(job.seq_len) * job.model.hidden_size / layouts.tp
-    return Traffic(NAME, "send_recv", size, 1, "forward")
+    size = job.element_bytes * layouts.micro_batch * float(job.seq_len) * job.model.hidden_size
+    return Traffic(NAME, "send_recv", np.asarray(size / (layouts.tp * layouts.cp), float), 1, "forward")

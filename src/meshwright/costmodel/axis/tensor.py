@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from meshwright.costmodel import block as blocks
 from meshwright.costmodel.axis import BoolArray, FloatArray, Traffic
 from meshwright.costmodel.operator import Shapes
+from meshwright.costmodel.recompute import parts_of
 from meshwright.i18n import N_
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -21,21 +23,20 @@ RULES = {
     "tp_divides_intermediate": N_("tp must divide the intermediate size of the MLP"),
     "tp_fits_nodes": N_("tp must divide the GPUs of a node or be a multiple of them"),
     "sp_needs_tp": N_("sequence parallelism needs tp of at least 2"),
-    "sp_divides_sequence": N_("with sequence parallelism tp must divide the sequence length"),
+    "sp_divides_sequence": N_("with sequence parallelism tp x cp must divide the sequence length"),
 }
 
 
 def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[str, BoolArray]:
     """TP divides what it cuts and sits evenly on the nodes; SP needs TP."""
     found: dict[str, BoolArray] = {}
-    members = [*job.model.prologue, *(b for group in job.model.layers for b in group.blocks), *job.model.epilogue]
-    for member in members:
+    for member in itertools.chain(*parts_of(job)):
         for rule, violated in blocks.violations(job.model, member, layouts).items():
             found[rule] = found[rule] | violated if rule in found else violated
-    per_node = cluster.gpus_per_node
+    per_node = cluster.domain_gpus
     found["tp_fits_nodes"] = (per_node % layouts.tp != 0) & (layouts.tp % per_node != 0)
     found["sp_needs_tp"] = (layouts.sp != 0) & (layouts.tp < 2)
-    found["sp_divides_sequence"] = (layouts.sp != 0) & (job.seq_len % layouts.tp != 0)
+    found["sp_divides_sequence"] = (layouts.sp != 0) & (job.seq_len % (layouts.tp.astype(np.int64) * layouts.cp) != 0)
     return found
 
 

@@ -9,16 +9,21 @@ KIND = "embedding"
 TP_REDUCE = ("forward",)
 
 
+def _width(model: ModelSpec, block: BlockSpec) -> int:
+    return int(block.options.get("width", 0)) or model.hidden_size
+
+
 def parameters(model: ModelSpec, block: BlockSpec) -> Parameters:
-    """Token table, and the position table where positions are learned."""
-    positions = int(block.options.get("position_embeddings", 0))
-    return Parameters(model.vocab_size * model.hidden_size, positions * model.hidden_size)
+    """Token table (``width`` wide), and the tables of learned positions and token types where the model has them."""
+    vectors = int(block.options.get("position_embeddings", 0)) + int(block.options.get("token_types", 0))
+    return Parameters(model.vocab_size * _width(model, block), vectors * model.hidden_size)
 
 
 def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operator]:
     """Gather forward; backward sorts the indices and scatters (read gradient, read and write the table's rows)."""
-    rows = shapes.element_bytes * shapes.tokens * model.hidden_size
-    return [memory("embedding", "embedding", 4 * rows, 4 * rows, kernels=(6, 6))]
+    rows = shapes.element_bytes * shapes.tokens * _width(model, block)
+    types = 2 if block.options.get("token_types") else 0
+    return [memory("embedding", "embedding", (4 + types) * rows, (4 + types) * rows, kernels=(6 + types, 6 + types))]
 
 
 def saved(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Saved]:

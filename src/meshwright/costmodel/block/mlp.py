@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes, gemm, memory
+from meshwright.costmodel.operator import Operator, Parameters, Saved, Shapes, gemm, memory, residual
 from meshwright.specs.layout import LayoutBatch
 from meshwright.specs.model import BlockSpec, ModelSpec
 
@@ -36,21 +36,12 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
     """Up projection, activation, down projection, residual add with dropout."""
     width = int(block.options["intermediate_size"]) / shapes.tp
     up = 2 if block.options.get("gated") else 1
-    element = shapes.element_bytes
-    activation = element * shapes.tokens * width
-    residual = shapes.outer_tokens * model.hidden_size
-    mask = 1 if block.options.get("dropout") else 0
+    activation = shapes.element_bytes * shapes.tokens * width
     return [
-        gemm("mlp_up", "mlp", shapes.tokens, up * width, model.hidden_size, kernels=(1, 2)),
+        gemm("mlp_up", "mlp", shapes.tokens, up * width, shapes.hidden_size, kernels=(1, 2)),
         memory("mlp_activation", "mlp", (up + 1) * activation, (2 * up + 1) * activation),
-        gemm("mlp_down", "mlp", shapes.tokens, model.hidden_size, width, kernels=(1, 2)),
-        memory(
-            "mlp_residual",
-            "mlp",
-            residual * (3 * element + mask),
-            residual * ((2 * element + mask) if mask else 0),
-            kernels=(2, 1),
-        ),
+        gemm("mlp_down", "mlp", shapes.tokens, shapes.hidden_size, width, kernels=(1, 2)),
+        residual("mlp_residual", "mlp", shapes, dropout=bool(block.options.get("dropout"))),
     ]
 
 

@@ -9,17 +9,22 @@ KIND = "norm"
 TP_REDUCE: tuple[str, ...] = ()
 
 
+def _width(model: ModelSpec, block: BlockSpec) -> int:
+    return int(block.options.get("width", 0)) or model.hidden_size
+
+
 def parameters(model: ModelSpec, block: BlockSpec) -> Parameters:
-    """Scale, and for LayerNorm a bias."""
-    return Parameters(0, model.hidden_size * (2 if block.options.get("norm", "layernorm") == "layernorm" else 1))
+    """Scale, and for LayerNorm a bias unless the model leaves it out."""
+    layernorm = block.options.get("norm", "layernorm") == "layernorm"
+    return Parameters(0, _width(model, block) * (2 if block.options.get("bias", layernorm) else 1))
 
 
 def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operator]:
     """One pass forward (read, write), one backward (read twice, write) and the reduction of the scale's gradient."""
-    traffic = shapes.element_bytes * shapes.outer_tokens * model.hidden_size
+    traffic = shapes.element_bytes * shapes.outer_tokens * _width(model, block)
     return [memory("norm", "norm", 2 * traffic, 3 * traffic, kernels=(1, 2))]
 
 
 def saved(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Saved]:
     """The input (the residual stream)."""
-    return [Saved("norm_input", "layer", shapes.element_bytes * shapes.outer_tokens * model.hidden_size)]
+    return [Saved("norm_input", "layer", shapes.element_bytes * shapes.outer_tokens * _width(model, block))]
