@@ -90,7 +90,9 @@ def test_the_fewest_nodes_by_trying_every_count(deadline: str, batch: int | None
 
 
 def test_a_deadline_that_nothing_meets() -> None:
-    found = compare(CompareRequest(model="llama-2-7b", clusters=("8x4090",), tokens="1T", deadline="1h", global_batch=64))
+    found = compare(
+        CompareRequest(model="llama-2-7b", clusters=("8x4090",), tokens="1T", deadline="1h", global_batch=64)
+    )
     assert not found.holds
     assert found.candidates[0].needed is None
     assert found.candidates[0].needed_why_none
@@ -132,15 +134,24 @@ def test_a_price_for_all_and_for_one() -> None:
     h100, rtx = (each.as_given for each in found.candidates)
     assert h100.cost_usd == pytest.approx(2 * (h100.gpu_hours or 0.0))
     assert rtx.cost_usd == pytest.approx(0.5 * (rtx.gpu_hours or 0.0))
-    assert compare(CompareRequest(**fields)).candidates[1].as_given.cost_usd is None
     with pytest.raises(InputError) as caught:
         compare(CompareRequest(**fields, price="B200=4 USD/GPUh"))
     assert caught.value.code == "MW-E452"
 
 
+def test_no_price_is_said_so() -> None:
+    unpriced = "V100-16GB-SXM2"
+    assert catalog.prices(unpriced) == ()
+    found = compare(CompareRequest(model="gpt2", clusters=("8xH100", f"8x{unpriced}"), tokens="1B"))
+    assert found.candidates[1].as_given.cost_usd is None
+    assert f"no price is known for 8x{unpriced}" in found.verdict
+    alone = compare(CompareRequest(model="gpt2", clusters=(f"8x{unpriced}",), tokens="1B"))
+    assert "No price is known" in alone.verdict
+
+
 def test_usual_prices_are_of_one_tier() -> None:
-    found = usual_prices(["H100-80GB-SXM", "B200-180GB-SXM", "RTX-4090"])
-    assert found["RTX-4090"] is None
+    found = usual_prices(["H100-80GB-SXM", "B200-180GB-SXM", "V100-16GB-SXM2"])
+    assert found["V100-16GB-SXM2"] is None
     assert {price.tier for price in found.values() if price is not None} == {"on-demand"}
 
 

@@ -33,7 +33,7 @@ def _ask(planned: tuple[Plan, Path], layout: str) -> WhyNot:
     return why_not(WhyNotRequest(plan=planned[1], layout=layout))
 
 
-@pytest.mark.parametrize("layout", ["tp=2,pp=4", "tp=8", "tp=1,pp=1", "recompute=full", "dp=2,tp=4,micro_batch=2"])
+@pytest.mark.parametrize("layout", ["tp=2,pp=4", "tp=8", "pp=8", "recompute=full", "dp=2,tp=4,micro_batch=2"])
 def test_slower_is_the_best_completion_and_its_terms_add_up(planned: tuple[Plan, Path], layout: str) -> None:
     found = _ask(planned, layout)
     best = plan(PlanRequest(**JOB, fix=layout, top=1)).layouts[0]
