@@ -113,6 +113,7 @@ def test_out_holds_the_same_document(name: str, mw: Run, tmp_path: Path) -> None
     assert written == printed
 
 
+@pytest.mark.slow
 def test_help_holds_the_questions_and_their_commands(mw: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = mw("--help")
     monkeypatch.chdir(tmp_path)
@@ -123,6 +124,7 @@ def test_help_holds_the_questions_and_their_commands(mw: Run, tmp_path: Path, mo
     assert "Questions" not in mw("fit", "--help")
 
 
+@pytest.mark.slow
 def test_six_questions_six_commands(mw: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a newcomer asks, each by a command that the help page shows, with other names in it."""
     monkeypatch.chdir(tmp_path)

@@ -72,6 +72,7 @@ def test_no_winner_inside_the_noise() -> None:
     assert "is the fastest" not in found.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deadline", ["3d", "10d", "40d"])
 @pytest.mark.parametrize("batch", [None, 512])
 def test_the_fewest_nodes_by_trying_every_count(deadline: str, batch: int | None) -> None:
