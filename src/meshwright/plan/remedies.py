@@ -15,7 +15,7 @@ from meshwright.costmodel.memory import roomy_bytes
 from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
-from meshwright.plan.space import divisors, lawful, space
+from meshwright.plan.space import Choices, divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster, Gpu, Node
@@ -32,6 +32,8 @@ _SAVING: Mapping[str, tuple[Any, ...]] = {
     "offload_optimizer": ("none", "cpu"),
     "offload_parameters": ("none", "cpu"),
 }
+#: What is searched to see whether a change helps: whole shards, the named recompute choices.
+_PLAIN = Choices(recompute_modules=("core_attention",), hybrid_shards=False, cp_kinds=("ring",))
 #: Sequences shorter than this are no remedy.
 _SHORTEST_SEQUENCE = 512
 #: Nodes beyond which no cluster is tried that would hold the job.
@@ -212,7 +214,10 @@ def _first_that_helps(
 
 def _unsearched(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
     """What a search leaves alone of the columns of ``_SAVING`` that are not fixed, the mildest value first."""
-    searched = space(job, cluster, fix, ()).rows(0, 65_536)
+    whole = space(job, cluster, fix, _PLAIN)
+    if not len(whole):
+        return
+    searched = whole.at(np.unique(np.linspace(0, len(whole) - 1, 65_536).astype(np.int64)))
     for name, values in _SAVING.items():
         if name in fix:
             continue
@@ -235,7 +240,15 @@ def _larger_gpus(job: TrainingJob, cluster: Cluster) -> Iterator[tuple[Change, .
         and job.precision in other.peak_flops_per_s
         and (other.scale_up_bytes_per_s > 0) == (gpu.scale_up_bytes_per_s > 0)
     ]
-    for other in sorted(larger, key=lambda each: (each.memory_bytes, each.architecture != gpu.architecture)):
+    for other in sorted(
+        larger,
+        key=lambda each: (
+            each.memory_bytes,
+            each.architecture != gpu.architecture,
+            -each.scale_up_bytes_per_s,
+            -each.tdp_w,
+        ),
+    ):
         yield (Change(path="cluster.gpu", value=other.name),)
 
 
@@ -279,7 +292,7 @@ def plain_best(
     """The fastest fitting layout with a named recompute and no interleaving; None where there is none."""
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     try:
-        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, ("core_attention",))
+        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, _PLAIN)
     except InputError:
         # What is fixed does not divide this number of GPUs.
         return None
@@ -288,6 +301,8 @@ def plain_best(
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
+        # A fixed switch may break a rule beside others that the space still tries.
+        batch = batch.take(lawful(job, cluster, batch)[0])
         if not len(batch):
             continue
         estimates = evaluate(job, cluster, batch, constants)
