@@ -103,7 +103,7 @@ def write(result: Fit, widths: dict[str, float], rows: int) -> None:
         interval[name] = width
     interval["source"] = (
         f"residuals of {rows} trust-A runs of vTrain (VIA-Research/vTrain), each number of GPUs left out in "
-        "turn, scaled to cover 80 %; unseen_* and per_doubling are judgement"
+        "turn, scaled to cover 80 %; unseen_sd and per_doubling are judgement"
     )
     CONSTANTS_FILE.write_text(tomlkit.dumps(document), encoding="utf-8")
 

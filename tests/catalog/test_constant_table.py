@@ -38,6 +38,7 @@ def interval() -> str:
     lines = []
     for name, field in IntervalSpec.model_fields.items():
         value = {float: "0.25", int: "512", bool: "true", str: '"a test"'}.get(field.annotation, '["one"]')
+        value = "{ gpu = 0.1 }" if name == "unseen_sd" else value
         lines.append(f"{name} = {value}\n")
     return "".join(lines)
 

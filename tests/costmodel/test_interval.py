@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel.interval import log_sd, off_ground_variance
+from meshwright.costmodel.interval import log_sd, off_ground, off_ground_variance
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout, LayoutBatch
 
@@ -20,7 +20,9 @@ def test_ground_that_no_row_validated_adds_variance() -> None:
 
     def variance(text: str, schedule: str = "1f1b", **changes: object) -> float:
         rows = LayoutBatch.of([Layout(schedule=schedule)])
-        return float(off_ground_variance(seen.model_copy(update=changes), catalog.cluster(text)[0], rows, CONSTANTS)[0])
+        cluster = catalog.cluster(text)[0]
+        off = off_ground(seen.model_copy(update=changes), cluster, rows, CONSTANTS)
+        return float(off_ground_variance(off, cluster, 1, CONSTANTS)[0])
 
     assert variance("64x8 A100-80GB, 4x200Gb IB") == 0.0
     assert variance("64x8 H100") > 0.0

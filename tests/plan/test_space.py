@@ -50,42 +50,42 @@ def lawful(task: TrainingJob, place: Cluster, batch: LayoutBatch) -> LayoutBatch
 def brute_force(task: TrainingJob, place: Cluster) -> LayoutBatch:
     """Every combination of small numbers, legal or not, but for switches that do nothing.
 
-    These are ZeRO without data parallelism and the order of ranks along one axis.
+    These are ZeRO without data parallelism, stage 2 beside a pipeline (stage 1 again), whole weights kept over a step
+    by stage 3 (stage 1 again), shard groups that do not follow the nodes, and the order of ranks along one axis.
     """
     n = place.n_gpus
     degrees = [(dp, tp, pp) for dp, tp, pp in itertools.product(range(1, n + 1), repeat=3) if dp * tp * pp == n]
-    table = np.array(
-        [
-            (*degree, *rest)
-            for degree in degrees
-            for rest in itertools.product(
-                range(1, task.model.n_layers + 2),
-                range(2),
-                range(2),
-                range(1, task.global_batch + 1),
-                range(2),
-                range(2),
-                RECOMPUTE,
-                range(2 if place.n_nodes > 1 else 1),
-            )
-            if not (rest[5] and degree[0] == 1) and not (rest[7] and 1 in (degree[0], degree[2]))
-        ],
-        np.int32,
-    )
+    rows = []
+    for dp, tp, pp in degrees:
+        inside = min(max(place.gpus_per_node // tp, 1), dp)
+        sharded = [(0, 1, 1)] if dp == 1 else [(0, 1, 1), (1, 1, 1), (3, 1, 1)]
+        if dp > 1 and pp == 1:
+            sharded += [(2, 1, 1), (3, 1, 0)]
+        follows_nodes = dp % inside == 0 and 1 < inside < dp
+        hybrid = [(zero, dp // inside, keep) for zero, _one, keep in sharded if zero == 3 and follows_nodes]
+        orders = range(2 if place.n_nodes > 1 and dp > 1 and pp > 1 else 1)
+        rest = itertools.product(
+            range(1, task.model.n_layers + 2),
+            range(2),
+            range(2),
+            range(1, task.global_batch + 1),
+            range(2),
+            [*sharded, *hybrid],
+            RECOMPUTE,
+            orders,
+        )
+        for vpp, schedule, split, micro_batch, sp, (zero, replicas, reshard), recompute, order in rest:
+            # With the replicas of a stage far apart no shard group stays inside a node.
+            if not (replicas > 1 and order):
+                rows.append(
+                    (dp, tp, pp, vpp, schedule, split, micro_batch, sp, zero, replicas, reshard, recompute, order)
+                )
     names = (
-        "dp",
-        "tp",
-        "pp",
-        "vpp",
-        "schedule",
-        "stage_split",
-        "micro_batch",
-        "sp",
-        "zero_stage",
-        "recompute",
-        "rank_order",
-    )
-    columns = {name: table[:, i] for i, name in enumerate(names)}
+        "dp", "tp", "pp", "vpp", "schedule", "stage_split", "micro_batch", "sp", "zero_stage", "dp_replicate",
+        "reshard_after_forward", "recompute", "rank_order",
+    )  # fmt: skip
+    table = np.array(rows, np.int32)
+    columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)}
     return LayoutBatch(**columns, schedules=SCHEDULES, stage_splits=SPLITS, rank_orders=ORDERS)
 
 

@@ -34,6 +34,7 @@ from meshwright.costmodel.kernel import (
 )
 from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.operator import Operator, Shapes
+from meshwright.costmodel.overlap import exposed_s
 from meshwright.costmodel.precision import quantisation
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
@@ -349,6 +350,8 @@ class _Part:
     def finish(self, hides_experts: npt.NDArray[np.bool_]) -> dict[str, FloatArray]:
         """Waits for launches put in; flat (.., r * M)."""
         sums, softness = self.sums, self.constants.get("launch_softness")
+        if self.job.tp_comm_overlap:
+            self._hide_tensor()
         if hides_experts.any():
             self._hide_experts(hides_experts)
         comm = {phase: table.sum(axis=0) for phase, table in self.comm.items()}
@@ -358,6 +361,19 @@ class _Part:
         sums["launch_backward_s"] = launch_wait_s(backward, self.cpu["backward"] + self.cpu["recompute"], softness)
         flat = {name: table.ravel() for name, table in sums.items()}
         return flat | {f"comm_{phase}_s": table.reshape(len(COMM_AXES), -1) for phase, table in self.comm.items()}
+
+    def _hide_tensor(self) -> None:
+        """Gathers and scatters of sequence parallelism beside the GEMMs they feed, a TP rank's share at a time.
+
+        As Transformer Engine's user buffers do; the first share never hides (arXiv 2205.05198 names the collectives).
+        """
+        index, sums, tp = COMM_AXES.index("tp"), self.sums, self.shapes.tp[:, None]
+        split = (self.shapes.sp_degree > 1)[:, None]
+        for phase, window in (("forward", sums["forward_s"]), ("backward", sums["backward_s"])):
+            sent = self.comm[phase][index]
+            shown = np.where(split, exposed_s(sent, window, tp), sent)
+            sums["hidden_s"] += sent - shown
+            self.comm[phase][index] = shown
 
     def _hide_experts(self, hides: npt.NDArray[np.bool_]) -> None:
         """Dispatch and combine of one micro-batch beside the other pass of another one (arXiv 2412.19437, 3.2.1)."""

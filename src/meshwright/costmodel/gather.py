@@ -24,7 +24,7 @@ from meshwright.costmodel.parameters import block_parameters
 from meshwright.costmodel.post_training import extra_model_copies
 from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.rows import Column, dense_codes, distinct
-from meshwright.costmodel.schedule import hides_expert_traffic, parameter_copies, schedules, splits_backward
+from meshwright.costmodel.schedule import copies, hides_expert_traffic, splits_backward
 from meshwright.costmodel.stages import StageKey, StageTable, stage_table
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
@@ -205,14 +205,9 @@ class Gathered:
         """Layers on the rank that holds most, (n,)."""
         return np.asarray(self.stages.counts[:, 1:-1].sum(axis=1).max(axis=0).take(self.stage_row))
 
-    def stage_copies(self) -> float | npt.NDArray[np.int32]:
+    def stage_copies(self) -> int | npt.NDArray[np.int32]:
         """Ranks of a pipeline that hold each stage and share its micro-batches, (n,) or 1."""
-        copies: float | npt.NDArray[np.int32] = 1.0
-        for code, name in enumerate(self.layouts.schedules):
-            number = parameter_copies(name) if name in schedules() else 1
-            if number > 1 and (self.layouts.schedule == code).any():
-                copies = np.where(self.layouts.schedule == code, np.int32(number), copies)
-        return copies
+        return copies(self.layouts)
 
     def chunks_of_rank(self) -> npt.NDArray[np.int32]:
         """Model chunks that a rank holds, (n,): vpp, or more where a schedule keeps stages twice."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.recompute import parts_of
 from meshwright.formula import formula
+from meshwright.i18n import N_
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import LayoutBatch
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 #: Two-sided 80 % of a normal distribution.
 Z_80 = 1.2815515655446004
 
@@ -35,23 +39,64 @@ def log_sd(
     return np.sqrt(variance + (network * spec.network_sd) ** 2 + off_ground_variance)
 
 
-def off_ground_variance(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> FloatArray:
-    """Variance added for leaving validated ground, (n,).
+#: What a prediction may leave validated ground by, as people read it.
+OFF_GROUND = {
+    "gpu": N_("this generation of GPUs"),
+    "community_gpu": N_("a chip known from community figures only"),
+    "attention": N_("this attention kernel"),
+    "fabric": N_("this kind of network"),
+    "overlap": N_("gradients that are reduced while the backward runs"),
+    "schedule": N_("this pipeline schedule"),
+    "sharding": N_("sharded gradients or weights (ZeRO-2, ZeRO-3, FSDP)"),
+    "context_parallel": N_("context parallelism"),
+    "experts": N_("mixtures of experts"),
+    "blocks": N_("layers of this kind"),
+    "precision": N_("this precision"),
+    "adapter": N_("frozen weights and adapters"),
+    "offload": N_("offloaded states"),
+    "post_training": N_("post-training with several models"),
+    "scale": N_("this many GPUs"),
+}
 
-    That is another GPU architecture, attention kernel, kind of network or pipeline schedule than any validated row,
-    gradient traffic that overlaps the computation where no validated row's did, or more GPUs.
+
+def off_ground(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> dict[str, BoolArray]:
+    """Reason (a key of OFF_GROUND) -> rows that leave the ground of every validated row by it, (n,) each.
+
+    ZeRO-1 sends what an all-reduce sends, in the same place: it counts as validated with plain data parallelism.
     """
-    spec = constants.interval
-    variance = 0.0
-    if cluster.gpu.architecture not in spec.validated_gpus:
-        variance += spec.unseen_gpu_sd**2
-    if job.attention not in spec.validated_attention:
-        variance += spec.unseen_attention_sd**2
-    if cluster.n_nodes > 1 and cluster.nic.kind not in spec.validated_fabrics:
-        variance += spec.unseen_fabric_sd**2
-    if (job.overlap_grad_reduce or job.overlap_param_gather) and not spec.validated_overlap:
-        variance += spec.unseen_overlap_sd**2
-    if cluster.n_gpus > spec.validated_n_gpus:
-        variance += (spec.per_doubling_beyond_scale_sd * math.log2(cluster.n_gpus / spec.validated_n_gpus)) ** 2
+    spec, n = constants.interval, len(layouts)
+    kinds = {block.kind for block in itertools.chain(*parts_of(job))}
     seen = [code for code, name in enumerate(layouts.schedules) if name in spec.validated_schedules]
-    return np.where(np.isin(layouts.schedule, seen), variance, variance + spec.unseen_schedule_sd**2)
+    everywhere = {
+        "gpu": cluster.gpu.architecture not in spec.validated_gpus,
+        "community_gpu": cluster.gpu.is_community,
+        "attention": job.attention not in spec.validated_attention,
+        "fabric": cluster.n_nodes > 1 and cluster.nic.kind not in spec.validated_fabrics,
+        "overlap": (job.overlap_grad_reduce or job.overlap_param_gather) and not spec.validated_overlap,
+        "experts": "moe" in kinds,
+        "blocks": bool(kinds - {"moe", *spec.validated_blocks}),
+        "precision": job.precision not in spec.validated_precisions,
+        "adapter": bool(job.lora_rank or job.frozen),
+        "post_training": job.kind not in ("pretrain", "sft"),
+        "scale": cluster.n_gpus > spec.validated_n_gpus,
+    }
+    by_row = {
+        "schedule": ~np.isin(layouts.schedule, seen),
+        "sharding": layouts.zero_stage >= 2,
+        "context_parallel": layouts.cp > 1,
+        "offload": (layouts.offload_optimizer > 0) | (layouts.offload_parameters > 0),
+    }
+    found = {reason: np.full(n, holds) for reason, holds in everywhere.items() if holds}
+    return found | {reason: rows for reason, rows in by_row.items() if rows.any()}
+
+
+def off_ground_variance(off: Mapping[str, BoolArray], cluster: Cluster, n: int, constants: Constants) -> FloatArray:
+    """Variance that ``off_ground`` adds, (n,)."""
+    spec = constants.interval
+    variance = np.zeros(n)
+    for reason, rows in off.items():
+        sd = spec.unseen_sd.get(reason, 0.0)
+        if reason == "scale":
+            sd = spec.per_doubling_beyond_scale_sd * math.log2(cluster.n_gpus / spec.validated_n_gpus)
+        variance += np.where(rows, sd**2, 0.0)
+    return variance

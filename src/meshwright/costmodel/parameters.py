@@ -47,7 +47,7 @@ def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
         vocab_size=job.model.vocab_size,
         element_bytes=job.element_bytes,
         attention=job.attention,
-        document_len=float(job.seq_len),
+        document_len=float(job.document_len or job.seq_len),
     )
 
 

@@ -46,7 +46,8 @@ def shapes_of(job: TrainingJob, rows: LayoutBatch) -> Shapes:
         vocab_size=job.model.vocab_size,
         element_bytes=job.element_bytes,
         attention=job.attention,
-        document_len=float(job.seq_len),
+        document_len=float(job.document_len or job.seq_len),
+        expert_load_ratio=job.expert_load_ratio,
     )
 
 

@@ -17,13 +17,14 @@ from meshwright.costmodel.axis import Traffic, data, pipeline
 from meshwright.costmodel.block_times import COMM_AXES
 from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
-from meshwright.costmodel.interval import Z_80, log_sd, off_ground_variance
+from meshwright.costmodel.interval import Z_80, log_sd, off_ground, off_ground_variance
 from meshwright.costmodel.mesh import place
 from meshwright.costmodel.offload import fetch_s, offloaded_step_s
 from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
 from meshwright.costmodel.pipeline import PipelineProfile, PipelineTimes
+from meshwright.costmodel.post_training import forward_only_passes, rollout_ratio, rollout_time_s, trained_passes
 from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.costmodel.stages import StageKey, chunk_parts
@@ -73,8 +74,9 @@ def evaluate(
         breakdown = _breakdown(rows, step)
         peak = memory.peak(rows)
         by = memory.by_class(rows, peak)
+        off = off_ground(job, cluster, layouts, constants)
         deviation = log_sd(
-            step.step_time_s, breakdown, off_ground_variance(job, cluster, layouts, constants), constants
+            step.step_time_s, breakdown, off_ground_variance(off, cluster, len(rows), constants), constants
         )
     time = step.step_time_s
     spread = np.exp(Z_80 * deviation)
@@ -85,6 +87,7 @@ def evaluate(
         step_time_s=time,
         interval_low_s=time / spread,
         interval_high_s=time * spread,
+        off_ground=off,
         tokens_per_s_per_gpu=job.tokens_per_step / (time * cluster.n_gpus),
         mfu_ratio=model_flops / (time * peak_flops),
         hfu_ratio=_hardware_flops(rows, model_flops) / (time * peak_flops),
@@ -123,10 +126,12 @@ class _Step:
     critical_class: IndexArray
     pipeline_s: FloatArray
     busy_s: FloatArray
+    forward_only_s: FloatArray
     tied_embedding_s: FloatArray
     dp_exposed_s: FloatArray
     contention_s: FloatArray
     optimizer_s: FloatArray
+    rollout_s: FloatArray
 
 
 @formula("sum of the critical path", "s")
@@ -136,12 +141,24 @@ def step_time_s(
     tied_embedding_s: FloatArray,
     contention_s: FloatArray,
     optimizer_s: FloatArray,
+    rollout_s: FloatArray,
     straggler_ratio: float,
 ) -> FloatArray:
-    """Step time: pipeline, exposed gradient traffic, optimizer, and what overlap and stragglers cost; (n,)."""
-    return np.asarray(
-        (pipeline_s + dp_exposed_s + tied_embedding_s + contention_s + optimizer_s) * (1.0 + straggler_ratio)
-    )
+    """Step time: pipeline, exposed gradient traffic, optimizer, rollouts, what overlap and stragglers cost; (n,)."""
+    spent = pipeline_s + dp_exposed_s + tied_embedding_s + contention_s + optimizer_s + rollout_s
+    return np.asarray(spent * (1.0 + straggler_ratio))
+
+
+@formula("a pipeline of forwards: m micro-batches at the pace of its slowest rank, after pp - 1 chunks to fill", "s")
+def forward_only_time_s(
+    forward_s: FloatArray,
+    n_micro_batches: FloatArray,
+    pp: npt.NDArray[np.int32],
+    vpp: npt.NDArray[np.int32],
+    passes: int,
+) -> FloatArray:
+    """Time of ``passes`` forwards of every sequence through models that are not trained, (n,)."""
+    return np.asarray(passes * forward_s * (n_micro_batches + (pp - 1.0) / vpp))
 
 
 @dataclass(slots=True)
@@ -166,13 +183,29 @@ def _step(rows: Gathered) -> _Step:
     passes = m / rows.stage_copies()
     busy = passes * pipe.slowest_s
     dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
+    trained = trained_passes(rows.job)
+    alone = forward_only_time_s(pipe.forward_s, m, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
     contention = contention_s(hidden + sent_beside + passes * pipe.hidden_s, rows.constants.get("contention_ratio"))
     tied = _tied_embedding_s(rows)
     optimizer = _optimizer_s(rows)
-    time = step_time_s(pipe.pipeline_s, dp_exposed, tied, contention, optimizer, rows.job.straggler_ratio)
-    return _Step(time, pipe.critical_class, pipe.pipeline_s, busy, tied, dp_exposed, contention, optimizer)
+    pipeline_s = trained * pipe.pipeline_s + alone
+    training = pipeline_s + dp_exposed + tied + contention + optimizer
+    rollout = rollout_time_s(training, rollout_ratio(rows.job))
+    time = step_time_s(pipeline_s, dp_exposed, tied, contention, optimizer, rollout, rows.job.straggler_ratio)
+    return _Step(
+        step_time_s=time,
+        critical_class=pipe.critical_class,
+        pipeline_s=pipe.pipeline_s,
+        busy_s=busy,
+        forward_only_s=alone,
+        tied_embedding_s=tied,
+        dp_exposed_s=dp_exposed,
+        contention_s=contention,
+        optimizer_s=optimizer,
+        rollout_s=rollout,
+    )
 
 
 def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
@@ -215,7 +248,8 @@ def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatAr
 
 def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     """The terms of the step on the critical path, (n,) each; they sum to the step time."""
-    blocks, passes = rows.tables.times, rows.n_micro_batches / rows.stage_copies()
+    blocks, trained = rows.tables.times, trained_passes(rows.job)
+    passes = trained * rows.n_micro_batches / rows.stage_copies()
 
     def spent(table: FloatArray) -> FloatArray:
         return np.asarray(passes * rows.in_class(table, step.critical_class))
@@ -224,17 +258,18 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     without_hops_s = _pipeline(rows, instant_hops=True).pipeline_s
     zero = np.zeros(len(rows))
     return dict.fromkeys(BREAKDOWN_TERMS, zero) | {
-        "forward": spent(blocks.forward_s),
+        "forward": spent(blocks.forward_s) + step.forward_only_s,
         "backward": spent(blocks.backward_s),
         "recompute": spent(blocks.recompute_s),
         **{f"{axis}_comm": spent(blocks.comm_s(axis)) for axis in COMM_AXES},
         "launch": spent(blocks.launch_forward_s + blocks.launch_backward_s),
-        "pp_comm": step.pipeline_s - without_hops_s + step.tied_embedding_s,
+        "pp_comm": trained * (step.pipeline_s - without_hops_s) + step.tied_embedding_s,
         # No less than nothing: the two differ by rounding where a rank never waits.
-        "bubble": np.maximum(without_hops_s - step.busy_s, 0.0),
+        "bubble": trained * np.maximum(without_hops_s - step.busy_s, 0.0),
         "dp_comm": step.dp_exposed_s,
         "contention": step.contention_s,
         "optimizer": step.optimizer_s,
+        "data": step.rollout_s,
         "straggler": step.step_time_s * (1.0 - 1.0 / (1.0 + rows.job.straggler_ratio)),
     }
 

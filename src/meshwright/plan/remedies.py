@@ -15,7 +15,7 @@ from meshwright.costmodel.memory import roomy_bytes
 from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply_all
 from meshwright.plan.search import budget_bytes
-from meshwright.plan.space import divisors, lawful, space
+from meshwright.plan.space import Choices, divisors, lawful, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.hardware import Cluster, Gpu, Node
@@ -32,6 +32,8 @@ _SAVING: Mapping[str, tuple[Any, ...]] = {
     "offload_optimizer": ("none", "cpu"),
     "offload_parameters": ("none", "cpu"),
 }
+#: What is searched to see whether a change helps: whole shards, the named recompute choices.
+_PLAIN = Choices(recompute_modules=("core_attention",), hybrid_shards=False, cp_kinds=("ring",))
 #: Sequences shorter than this are no remedy.
 _SHORTEST_SEQUENCE = 512
 #: Nodes beyond which no cluster is tried that would hold the job.
@@ -212,7 +214,7 @@ def _first_that_helps(
 
 def _unsearched(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
     """What a search leaves alone of the columns of ``_SAVING`` that are not fixed, the mildest value first."""
-    searched = space(job, cluster, fix, ()).rows(0, 65_536)
+    searched = space(job, cluster, fix, Choices(recompute_modules=())).rows(0, 65_536)
     for name, values in _SAVING.items():
         if name in fix:
             continue
@@ -279,7 +281,7 @@ def plain_best(
     """The fastest fitting layout with a named recompute and no interleaving; None where there is none."""
     budget = budget_bytes(cluster, constants, max_memory_bytes)
     try:
-        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, ("core_attention",))
+        trial = space(job, cluster, {"vpp": 1, **fix} if "schedule" not in fix else fix, _PLAIN)
     except InputError:
         # What is fixed does not divide this number of GPUs.
         return None

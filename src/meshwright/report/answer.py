@@ -86,7 +86,7 @@ def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> tuple[
     tokens = answer.job.get("tokens")
     days = None
     if answer.time_to_train_s is not None and tokens:
-        days = training(float(tokens), answer.time_to_train_s, interval_s)
+        days = training(float(tokens), answer.time_to_train_s, interval_s, answer)
     return sentence(model, cluster, estimate), [stopped, days]
 
 

@@ -31,24 +31,22 @@ class IntervalSpec(Noun):
 
     ``base_sd`` holds everywhere; ``launch_sd``, ``tp_comm_sd`` and ``network_sd`` (gradient and pipeline traffic) are
     weighted with the share of the step that the term takes, since a step that waits for launches or networks is
-    predicted less well than one that computes. Each further ``*_sd`` is added in quadrature where the prediction
-    leaves the ground that ``validated_*`` describe.
+    predicted less well than one that computes. Each entry of ``unseen_sd`` is added in quadrature where the
+    prediction leaves the ground that ``validated_*`` describe (``costmodel.interval`` says which entry when).
     """
 
     base_sd: float
     launch_sd: float
     tp_comm_sd: float
     network_sd: float
-    unseen_gpu_sd: float
-    unseen_attention_sd: float
-    unseen_fabric_sd: float
-    unseen_schedule_sd: float
-    unseen_overlap_sd: float
+    unseen_sd: Mapping[str, float]
     per_doubling_beyond_scale_sd: float
     validated_gpus: tuple[str, ...]
     validated_attention: tuple[str, ...]
     validated_fabrics: tuple[str, ...]
     validated_schedules: tuple[str, ...]
+    validated_precisions: tuple[str, ...]
+    validated_blocks: tuple[str, ...]
     validated_overlap: bool
     validated_n_gpus: int
     source: str

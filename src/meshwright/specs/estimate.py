@@ -55,11 +55,15 @@ class Memory(Noun):
 
 
 class Estimate(Noun):
-    """One layout with its predicted step; every number here is predicted, the interval is 80 %."""
+    """One layout with its predicted step; every number here is predicted, the interval is 80 %.
+
+    ``not_validated`` names what no measured row was compared with (``costmodel.interval``); the interval is wider.
+    """
 
     layout: Layout
     step_time_s: float
     step_time_interval_s: tuple[float, float]
+    not_validated: tuple[str, ...] = ()
     tokens_per_s_per_gpu: float
     mfu_ratio: float
     hfu_ratio: float
@@ -76,13 +80,14 @@ class Estimate(Noun):
 class EstimateBatch:
     """Estimates of ``n`` layouts: float64 arrays of length n, dicts of such arrays.
 
-    ``breakdown_s`` has BREAKDOWN_TERMS, ``memory_by_bytes`` MEMORY_CLASSES, ``memory_by_phase_bytes`` MEMORY_PHASES.
-    ``fits`` is 2 yes, 1 tight, 0 no.
+    ``off_ground`` maps what is not validated to its rows. ``breakdown_s`` has BREAKDOWN_TERMS, ``memory_by_bytes``
+    MEMORY_CLASSES, ``memory_by_phase_bytes`` MEMORY_PHASES. ``fits`` is 2 yes, 1 tight, 0 no.
     """
 
     step_time_s: FloatArray
     interval_low_s: FloatArray
     interval_high_s: FloatArray
+    off_ground: dict[str, npt.NDArray[np.bool_]]
     tokens_per_s_per_gpu: FloatArray
     mfu_ratio: FloatArray
     hfu_ratio: FloatArray
@@ -109,6 +114,7 @@ class EstimateBatch:
             layout=layout,
             step_time_s=float(self.step_time_s[i]),
             step_time_interval_s=(float(self.interval_low_s[i]), float(self.interval_high_s[i])),
+            not_validated=tuple(reason for reason, rows in self.off_ground.items() if rows[i]),
             tokens_per_s_per_gpu=float(self.tokens_per_s_per_gpu[i]),
             mfu_ratio=float(self.mfu_ratio[i]),
             hfu_ratio=float(self.hfu_ratio[i]),

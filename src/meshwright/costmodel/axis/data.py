@@ -14,6 +14,7 @@ import numpy as np
 
 from meshwright.costmodel.axis import BoolArray, FloatArray, Traffic
 from meshwright.costmodel.mesh import expert_dp
+from meshwright.costmodel.schedule import copies
 from meshwright.i18n import N_
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
@@ -55,6 +56,8 @@ def divides(tensor_kind: str, layouts: LayoutBatch, *, experts: bool = False) ->
     if tensor_kind not in _SHARDED_FROM:
         return np.ones(len(layouts))
     ranks = expert_dp(layouts) // layouts.dp_replicate if experts else layouts.dp_shard * layouts.cp
+    # Ranks of one pipeline that hold the same stage share its states, too.
+    ranks = ranks * copies(layouts)
     sharded = layouts.zero_stage >= _SHARDED_FROM[tensor_kind]
     if tensor_kind == "gradients":
         sharded &= layouts.pp == 1

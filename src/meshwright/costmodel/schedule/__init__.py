@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.pipeline import FloatArray, PipelineProfile, Task
 from meshwright.discovery import modules
+from meshwright.specs.layout import LayoutBatch
 
 #: What the row-wise functions take: one number or a column of them; columns broadcast against each other.
 Ints = int | npt.NDArray[np.integer]
@@ -60,6 +61,18 @@ def splits_backward(schedule: str) -> bool:
 def parameter_copies(schedule: str) -> int:
     """Ranks of one pipeline that hold each stage: 2 for DualPipe, whose stages each see half of the micro-batches."""
     return int(getattr(schedules()[schedule], "PARAMETER_COPIES", 1))
+
+
+def copies(layouts: LayoutBatch) -> int | npt.NDArray[np.int32]:
+    """``parameter_copies`` of each row's schedule, (n,), or 1 where none holds a stage twice."""
+    known = schedules()
+    twice = {code: parameter_copies(name) for code, name in enumerate(layouts.schedules) if name in known}
+    if all(number == 1 for number in twice.values()):
+        return 1
+    found = np.ones(len(layouts), np.int32)
+    for code, number in twice.items():
+        found[layouts.schedule == code] = number
+    return found
 
 
 def hides_expert_traffic(schedule: str) -> bool:
