@@ -37,6 +37,7 @@ CLUSTERS = (
     "16 nodes of gb200-tray",
 )
 OPTIMIZERS = ("adam", "unfused_adam", "adam_8bit", "sgd", "adafactor", "muon")
+KINDS = ("pretrain", "pretrain", "pretrain", "sft", "dpo", "grpo", "ppo")
 #: Every order of the axes.
 RANK_ORDERS = tuple("-".join(axes) for axes in itertools.permutations(ORDERED_AXES))
 
@@ -48,6 +49,8 @@ def job(rng: np.random.Generator, cluster: Cluster) -> TrainingJob:
     lora = int(rng.choice([0, 0, 0, 16]))
     return TrainingJob(
         model=catalog.model(str(rng.choice(MODELS))),
+        kind=str(rng.choice(KINDS)),  # type: ignore[arg-type]
+        reference_forward=bool(rng.integers(2)),
         seq_len=int(rng.choice([512, 1024])),
         global_batch=int(rng.choice([96, 512, 1536, 2048])),
         precision=str(rng.choice(precisions)),  # type: ignore[arg-type]
@@ -60,6 +63,7 @@ def job(rng: np.random.Generator, cluster: Cluster) -> TrainingJob:
         expert_load_ratio=float(rng.choice([1.0, 1.3])),
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap,
+        tp_comm_overlap=bool(rng.integers(2)),
         gradient_accumulation_fusion=bool(rng.integers(2)),
         straggler_ratio=float(rng.choice([0.0, 0.05])),
     )
