@@ -83,7 +83,7 @@ def cpu_s() -> float:
 #: The recompute choices of a space: those with a name, or every subset of Megatron-core's modules (what plan does).
 SPACES = {
     "named": Choices(recompute_modules=("core_attention",), zero_stages=(0, 1)),
-    "by module": Choices(zero_stages=(0, 1)),
+    "by module": Choices(recompute_modules=("core_attention", "mlp", "norm"), zero_stages=(0, 1)),
 }
 
 

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.errors import InputError
-from meshwright.units import EXAMPLES, UNITS, format_bytes, format_count, format_seconds, parse_quantity
+from meshwright.units import (
+    EXAMPLES,
+    UNITS,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_ratio,
+    format_seconds,
+    format_usd,
+    parse_quantity,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +80,19 @@ def test_formats() -> None:
     assert format_seconds(90) == "90.0 s"
     assert format_count(1.4e12) == "1.40T"
     assert format_count(65_285_660_672) == "65.3B"
+
+
+def test_long_times_money_and_ratios_in_words() -> None:
+    assert format_duration(21.3 * 86400) == "21.3 days"
+    assert format_duration(40 * 3600.0, 60 * 3600.0) == "40.0-60.0 hours"
+    assert format_duration(90.0) == "90.0 seconds"
+    assert format_duration(600.0) == "10.0 minutes"
+    assert [format_usd(value) for value in (940.0, 18_400.0, 2.1e6, 3e9)] == [
+        "940 USD", "18.4k USD", "2.10M USD", "3.00B USD",
+    ]  # fmt: skip
+    assert format_ratio(0.824) == "82"
+
+
+def test_a_message_carries_the_example_of_its_flag() -> None:
+    with pytest.raises(InputError, match="10d"):
+        parse_quantity("10", "s", where="--deadline", example="10d")

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright import catalog
 from meshwright.errors import InputError
+from meshwright.plan.change import Case, apply_all
 from meshwright.specs.hardware import Cluster
+from meshwright.specs.plan import Change
 
 
 def attempt(text: str) -> Cluster | InputError:
@@ -432,6 +434,21 @@ def test_scale_up_domains(text: str, n_nodes: int, per_node: int, domain: int, n
     assert (found.n_nodes, found.gpus_per_node) == (n_nodes, per_node)
     assert found.domain_gpus == domain
     assert found.nics_per_domain == nics
+
+
+@pytest.mark.parametrize("text", ["1xGB200", "2xGB200", "3xGB200", "5 Ascend 910C", "16 Ascend 910C"])
+def test_part_of_a_node_is_its_own_domain(text: str) -> None:
+    found, _assumed = catalog.cluster(text)
+    assert found.n_nodes == 1
+    assert found.domain_gpus == found.n_gpus
+
+
+def test_a_larger_cluster_of_the_same_trays_is_one_domain() -> None:
+    found, _assumed = catalog.cluster("2xGB200")
+    case = Case(None, found, None)  # type: ignore[arg-type]
+    changes = [Change(path="cluster.gpus_per_node", value=4), Change(path="cluster.n_nodes", value=20)]
+    grown = apply_all(changes, case).cluster
+    assert (grown.n_gpus, grown.domain_gpus) == (80, 72)
 
 
 def test_a_rack_is_said_to_be_assumed() -> None:

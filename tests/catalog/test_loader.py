@@ -337,16 +337,18 @@ def test_memory_bandwidth_follows_from_pins(name: str, pins: tuple[int, float]) 
 def test_pcie_rate_follows_from_its_generation(shared: Path, name: str) -> None:
     with (shared / "data" / "hardware.csv").open(newline="") as file:
         pcie = {row["name"]: row["pcie"] for row in csv.DictReader(file)}[ROWS[name]]
-    if "C2C" in pcie and name != "GB200-186GB":
-        pcie = pcie.rsplit(" + ", 1)[1]
+    gpu = catalog.gpu(name)
+    # "C2C 450 + 5x16": NVLink to the Grace CPU beside PCIe to the adapters
+    if "C2C" in pcie:
+        assert gpu.host_bytes_per_s == float(pcie.split(" ")[1]) * 1e9
+    elif name != "GH200-96GB":
+        assert gpu.host_bytes_per_s == gpu.pcie_bytes_per_s
     generation, lanes = map(int, pcie.rsplit(" ", 1)[-1].split("x"))
     transfers_per_s = {3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}[generation]
     # Generation 6 sends 242-byte flits of 256; the others code 128 bits as 130.
     coding = 242 / 256 if generation == 6 else 128 / 130
     wanted = transfers_per_s * lanes * coding / 8
-    if name == "GH200-96GB":
-        wanted = 450e9  # NVLink-C2C
-    assert catalog.gpu(name).pcie_bytes_per_s == pytest.approx(wanted, rel=1e-3)
+    assert gpu.pcie_bytes_per_s == pytest.approx(wanted, rel=1e-3)
 
 
 #: Our name -> the row of ../shared/data/domestic_chips.csv that speaks of the same part.

@@ -88,6 +88,24 @@ def test_nothing_fits_is_status_1_with_remedies_that_work(mw: Run) -> None:
     assert mw.document(*words[1:])["feasible"]
 
 
+def test_a_missed_deadline_or_budget_is_status_1(mw: Run) -> None:
+    training = ("plan", *JOB, "--tokens", "1T")
+    page = mw(*training, "--deadline", "1000 days", "--budget", "100 MUSD")
+    assert "The deadline of 1,000 days is kept" in page
+    assert "The budget of 100M USD is kept" in page
+    page = mw(*training, "--deadline", "100 days", status=1)
+    assert "The deadline of 100 days is missed" in page
+    assert "cluster.n_nodes=" in page
+    assert not mw.document(*training, "--budget", "1 USD", status=1)["conditions"][0]["met"]
+
+
+def test_a_placement_shows_every_rank_of_a_small_cluster(mw: Run) -> None:
+    page = mw("plan", *JOB, "--placement")
+    rows = page.split("rank  node  gpu  nic", 1)[1].splitlines()[1:17]
+    assert [int(row.split()[0]) for row in rows] == list(range(16))
+    assert "placement" not in mw.document("plan", *JOB)
+
+
 def test_a_layout_that_does_not_fit_is_status_1(mw: Run) -> None:
     page = mw("estimate", *TOO_LARGE, "--layout", "tp=8,micro_batch=1", status=1)
     assert "does not fit" in page

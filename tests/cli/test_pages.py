@@ -19,7 +19,7 @@ from meshwright.cli.plan import print_next, print_plan
 from meshwright.i18n import set_language
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, Estimate, Memory
 from meshwright.specs.layout import Layout
-from meshwright.specs.plan import Assumed, Change, Plan, Runner
+from meshwright.specs.plan import Assumed, Bought, Change, Condition, Plan, Runner
 from meshwright.specs.report import CatalogField, CatalogListing
 
 GIB = 2.0**30
@@ -111,7 +111,36 @@ def plan(**changed: object) -> Plan:
         },
         "time_to_train_s": 54 * 86400.0,
         "time_to_train_interval_s": (47 * 86400.0, 62 * 86400.0),
-        "needs": {},
+        "needs": {
+            "checkpoint_bytes": 5.67e12,
+            "checkpoint_bytes_per_s": 102e9,
+            "loader_tokens_per_s": 6.1e6,
+            "host_bytes": 64e9,
+            "power_w": 20.6e6,
+        },
+        "time_to_train_with_failures_s": {"p50": 58.3 * 86400.0, "p90": 58.6 * 86400.0},
+        "cost_usd": 157.7e6,
+        "energy_j": 9.1e13,
+        "mean_power_w": 18.1e6,
+        "price": {
+            "usd_per_gpu_hour": 6.88,
+            "provider": "AWS",
+            "tier": "on-demand",
+            "region": "us-east-1",
+            "date": "2026-11-09",
+        },
+        "failures": {"checkpoint_interval_s": 240.0},
+        "buys": (Bought(change=Change(path="cluster.nics_per_node", value=16), step_time_ratio=0.979),),
+        "conditions": (
+            Condition(
+                name="deadline",
+                limit=50 * 86400.0,
+                value=58.3 * 86400.0,
+                met=False,
+                remedy=Change(path="cluster.n_nodes", value=2560),
+            ),
+            Condition(name="budget", limit=200e6, value=157.7e6, met=True),
+        ),
         "remedies": (),
         "next_command": "mw estimate llama-3.1-405b --cluster '16384xH100, 8x400Gb IB' --seq-len 8192 "
         "--global-batch 2048 --layout dp=1024,tp=8,pp=16,micro_batch=16,recompute=selective,zero_stage=1,sp=true",
@@ -138,7 +167,14 @@ def test_the_verdict_comes_first_and_holds_the_numbers() -> None:
     verdict, training = stream.getvalue().splitlines()[:2]
     for text in ("Llama-3.1-405B", "16384xH100", "17.3 s a step", "80%: 15.1-19.9 s", "dp=1024 tp=8", "51% MFU", "347"):
         assert text in verdict
-    assert "15.6T tokens take 54.0 days (80%: 47.0-62.0 days)" in training
+    assert "15.6T tokens take 54.0 days without failures (80%: 47.0-62.0 days), 58.3 days with them" in training
+    assert "158M USD at 6.88 USD a GPU-hour (AWS, on-demand, 2026-11-09)" in training
+    assert "25.3 GWh, 18.1 MW on average" in training
+    text = stream.getvalue()
+    assert "The deadline of 50.0 days is missed: the nearest is 58.3 days (+17%). cluster.n_nodes=2560 keeps it" in text
+    assert "The budget of 200M USD is kept: 158M USD." in text
+    assert "Checkpoints of 5.67 TB at 102 GB/s, best every 4.00 minutes" in text
+    assert "Twice the adapters (16 a node): -2.1% a step." in text
     assert stream.getvalue().index("Why the others lose") > stream.getvalue().index("Where the 17.3 s go")
 
 

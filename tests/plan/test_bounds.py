@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.plan.bounds import first, greatest
+from meshwright.plan.bounds import PATIENCE, first, greatest
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 70))
@@ -19,6 +19,16 @@ def test_first_passes_over_what_has_no_answer(counts: list[int], silent: set[int
     counts.sort()
     holding = [n for n in counts if n not in silent and n >= edge]
     assert first(counts, lambda n: None if n in silent else n >= edge) == (holding[0] if holding else None)
+
+
+def test_silence_ends() -> None:
+    asked: list[int] = []
+
+    def silent(n: int) -> None:
+        asked.append(n)
+
+    assert first(range(1, 100_000), silent) is None
+    assert len(asked) == PATIENCE
 
 
 @given(st.integers(1, 1 << 20), st.integers(1, 1 << 20))

@@ -40,7 +40,7 @@ INFEASIBLE = [
     ("bloom-176b", "2x8 V100-32GB", 2048, 64, {}, None),
     ("qwen2.5-72b", "8xA100-80GB", 4096, 32, {}, None),
     ("megatron-1008b", "16x8 A100-80GB", 2048, 512, {}, None),
-    ("gpt3-13b", "8xA100-80GB", 2048, 64, {"tp": 1, "pp": 1, "recompute": "none"}, None),
+    ("gpt3-13b", "8xA100-80GB", 2048, 64, {"tp": 1, "pp": 1, "recompute": "none", "zero_stage": 1}, None),
     ("gpt3-13b", "8xA100-80GB", 2048, 64, {"zero_stage": 0, "dp": 4}, None),
     ("gpt3-2.7b", "8xA100-80GB", 2048, 64, {}, 5 * 2**30),
 ]
@@ -97,6 +97,7 @@ def test_the_distance_is_right_and_remedies_fit(
         changed = {c.path.removeprefix("layout."): c.value for c in remedy.changes if c.path.startswith("layout.")}
         after = search(case.job, case.cluster, constants, fix={**fix, **changed}, max_memory_bytes=limit)
         assert len(after.best)
+        assert len(lawful(case.job, case.cluster, after.space.at(after.best.row))) == len(after.best)
         tight = again.peak_reserved_bytes[0] > min(room, roomy_bytes(case.cluster, constants))
         assert after.best.step_time_s[0] <= remedy.estimate.step_time_s * (1 + 1e-9) or tight
 

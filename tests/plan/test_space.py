@@ -18,13 +18,9 @@ from meshwright.specs.layout import COLUMNS, LayoutBatch, recompute_mask
 
 Jobs = Callable[..., TrainingJob]
 Clusters = Callable[..., Cluster]
-#: Every subset of the attention core, the MLP and the norms, and the whole layer.
+#: Every subset of the MLP and the norms, and the whole layer: with flash attention its core holds nothing.
 RECOMPUTE = [
-    *(
-        recompute_mask("+".join(names))
-        for n in (1, 2, 3)
-        for names in itertools.combinations(("core_attention", "mlp", "norm"), n)
-    ),
+    *(recompute_mask("+".join(names)) for n in (1, 2) for names in itertools.combinations(("mlp", "norm"), n)),
     0,
     recompute_mask("full"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshwright.scoring.interval import coverage_ratio, covered, interval_score
+from meshwright.scoring.interval import coverage_ratio, covered, interval_score, is_clear_lead
 
 
 def test_the_ends_are_inside() -> None:
@@ -34,3 +34,11 @@ def test_true_quantiles_score_best() -> None:
     assert score(z) < score(0.8 * z)
     assert score(z) < score(1.25 * z)
     assert coverage_ratio(np.full(draws.size, -z), np.full(draws.size, z), draws) == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_lead_counts_where_it_exceeds_both_intervals() -> None:
+    # Half-widths of 10 % each face each other: together sqrt(2) of one.
+    edge = np.exp(np.hypot(np.log(1.1), np.log(1.1)))
+    for lead, clear in ((0.999 * edge, False), (1.001 * edge, True), (1.0, False)):
+        other = 100.0 * lead
+        assert is_clear_lead(100.0, (50.0, 110.0), other, (other / 1.1, 5 * other)) is clear

@@ -22,6 +22,14 @@ def test_bytes_of_the_formats() -> None:
     assert (job.element_bytes, job.grad_bytes) == (2, 4)
 
 
+def test_an_image_has_no_more_tokens_than_its_positions() -> None:
+    assert TrainingJob(model=catalog.model("vit-base"), seq_len=197, global_batch=8).seq_len == 197
+    with pytest.raises(InputError, match="197 learned positions"):
+        TrainingJob(model=catalog.model("vit-base"), seq_len=256, global_batch=8)
+    # Positions of an image encoder bound its images, not the text around them.
+    assert TrainingJob(model=catalog.model("llava-1.5-7b"), seq_len=4096, global_batch=8).seq_len == 4096
+
+
 def test_narrow_recipes_keep_activations_in_bf16() -> None:
     def bytes_of(precision: str) -> int:
         return TrainingJob.model_validate(

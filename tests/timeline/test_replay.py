@@ -2,58 +2,97 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from meshwright.costmodel.pipeline import PipelineTimes, Task
-from meshwright.costmodel.schedule import schedules
+from meshwright.costmodel.schedule import schedules, splits_backward, stages_of_rank
 from meshwright.errors import InputError
-from meshwright.timeline.replay import Replay, replay, replay_orders
+from meshwright.timeline.replay import PHASES, replay, replay_orders
 
 
 def even(schedule: str, pp: int, vpp: int, m: int, hop_s: float = 0.0) -> PipelineTimes:
-    one = np.ones((pp, vpp))
+    one = np.ones((pp, len(stages_of_rank(schedule, 0, pp, vpp))))
     return PipelineTimes(schedule, pp, vpp, m, one, 2 * one, 0.8 * one, hop_s)
 
 
 def uneven(schedule: str, pp: int, vpp: int, m: int, hop_s: float) -> PipelineTimes:
     rng = np.random.default_rng(pp * m)
-    shape = (pp, vpp)
-    forward_s, backward_s = rng.uniform(1, 2, shape), rng.uniform(2, 4, shape)
+    stages = np.array([stages_of_rank(schedule, rank, pp, vpp) for rank in range(pp)])
+    forward_s, backward_s = rng.uniform(1, 2, pp * vpp)[stages], rng.uniform(2, 4, pp * vpp)[stages]
     return PipelineTimes(schedule, pp, vpp, m, forward_s, backward_s, backward_s * rng.uniform(0.3, 0.5), hop_s)
 
 
-CASES = [("1f1b", 1, 1, 3), ("1f1b", 4, 1, 2), ("1f1b", 4, 1, 9), ("interleaved", 2, 2, 2), ("interleaved", 4, 3, 8)]
+CASES = [
+    ("1f1b", 1, 1, 3),
+    ("1f1b", 4, 1, 2),
+    ("1f1b", 4, 1, 9),
+    ("gpipe", 3, 1, 4),
+    ("interleaved", 2, 2, 2),
+    ("interleaved", 4, 3, 8),
+    ("zb-h1", 4, 1, 2),
+    ("zb-h1", 4, 1, 9),
+    ("zb-v", 3, 2, 8),
+    ("dualpipev", 3, 2, 8),
+    ("dualpipe", 6, 1, 16),
+]
 
 
-def finish(run: Replay) -> dict[tuple[bool, int, int, int], tuple[float, float]]:
-    keys = zip((run.phase == 1).tolist(), run.rank.tolist(), run.chunk.tolist(), run.micro_batch.tolist(), strict=True)
-    return dict(zip(keys, zip(run.start_s.tolist(), run.finish_s.tolist(), strict=True), strict=True))
+@pytest.mark.parametrize(("schedule", "pp", "vpp", "m"), CASES)
+def test_every_task_once(schedule: str, pp: int, vpp: int, m: int) -> None:
+    run = replay(even(schedule, pp, vpp, m))
+    for code, phase in enumerate(PHASES):
+        chosen = run.phase == code
+        tasks = sorted(zip(run.stage[chosen].tolist(), run.micro_batch[chosen].tolist(), strict=True))
+        if phase == "weight":
+            assert len(set(tasks)) == len(tasks)
+            assert bool(tasks) == splits_backward(schedule)
+        else:
+            assert tasks == [(stage, i) for stage in range(pp * vpp) for i in range(m)]
 
 
 @pytest.mark.parametrize(("schedule", "pp", "vpp", "m"), CASES)
 def test_every_task_starts_when_the_last_of_its_needs_is_there(schedule: str, pp: int, vpp: int, m: int) -> None:
     times = uneven(schedule, pp, vpp, m, 0.3)
     run = replay(times)
-    when = finish(run)
-    assert len(when) == 2 * pp * vpp * m
+    last = pp * vpp - 1
+    keys = zip(run.phase.tolist(), run.stage.tolist(), run.micro_batch.tolist(), strict=True)
+    place = {key: i for i, key in enumerate(keys)}
+    split = {key[1:] for key in place if key[0] == 2}
+
+    def ready_s(i: int) -> float:
+        phase, stage, micro_batch = int(run.phase[i]), int(run.stage[i]), int(run.micro_batch[i])
+        if phase == 2 or (phase == 0 and stage == 0):
+            return 0.0
+        if phase == 1 and stage == last:
+            return float(run.sent_s[place[0, stage, micro_batch]])
+        source = place[phase, stage - 1 if phase == 0 else stage + 1, micro_batch]
+        assert (run.sends_to[source] == run.rank[i]) == (run.rank[source] != run.rank[i])
+        return float(run.sent_s[source]) + (times.hop_s if run.rank[source] != run.rank[i] else 0.0)
+
+    i = 0
     for rank in range(pp):
         free = 0.0
-        for task in schedules()[schedule].order(rank, pp, vpp, m):
-            backward, stage = task.phase == "backward", task.chunk * pp + rank
-            ready = 0.0
-            if backward and stage == pp * vpp - 1:
-                ready = when[False, rank, task.chunk, task.micro_batch][1]
-            elif backward:
-                ready = when[True, (stage + 1) % pp, (stage + 1) // pp, task.micro_batch][1] + times.hop_s * (pp > 1)
-            elif stage:
-                ready = when[False, (stage - 1) % pp, (stage - 1) // pp, task.micro_batch][1] + times.hop_s * (pp > 1)
-            start, end = when[backward, rank, task.chunk, task.micro_batch]
-            assert start == pytest.approx(max(ready, free), abs=1e-12)
-            block = (times.backward_s if backward else times.forward_s)[rank, task.chunk]
-            assert end - start == pytest.approx(block, abs=1e-12)
-            free = end
-    assert run.step_time_s == max(end for _start, end in when.values())
+        tasks = schedules()[schedule].order(rank, pp, vpp, m)
+        for k, task in enumerate(tasks):
+            assert (run.rank[i], run.chunk[i], run.micro_batch[i]) == (rank, task.chunk, task.micro_batch)
+            follows = k > 0 and tasks[k - 1].joined
+            ready = 0.0 if follows else max(ready_s(i), ready_s(i + 1) if task.joined else 0.0)
+            assert run.start_s[i] == pytest.approx(max(ready, free), abs=1e-12)
+            whole, part = times.backward_s[rank, task.chunk], times.weight_s[rank, task.chunk]
+            is_split = (int(run.stage[i]), task.micro_batch) in split
+            block = {
+                "forward": times.forward_s[rank, task.chunk],
+                "backward": whole - part if is_split else whole,
+                "weight": part,
+            }[task.phase]
+            assert run.finish_s[i] - run.start_s[i] == pytest.approx(block, abs=1e-12)
+            free = float(run.finish_s[i])
+            assert run.sent_s[i] == pytest.approx(run.finish_s[i + 1] if task.joined else free, abs=1e-12)
+            i += 1
+    assert run.step_time_s == run.finish_s.max()
 
 
 def test_tasks_of_a_rank_do_not_overlap() -> None:
@@ -88,7 +127,7 @@ def test_ranks_that_wait_for_each_other() -> None:
 
 def test_unknown_and_unfit_schedules() -> None:
     with pytest.raises(InputError, match="Did you mean interleaved") as caught:
-        replay(even("interleave", 2, 2, 2))
+        replay(dataclasses.replace(even("interleaved", 2, 2, 2), schedule="interleave"))
     assert caught.value.code == "MW-E160"
     with pytest.raises(InputError, match="cannot run 3 micro-batches") as caught:
         replay(even("interleaved", 2, 2, 3))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from meshwright.costmodel.pipeline import PipelineTimes
+from meshwright.costmodel.schedule import stages_of_rank
 from meshwright.specs.timeline import Timeline
 from meshwright.timeline.replay import replay
 from meshwright.timeline.step import STEP_NAME, StepLabels, step_timeline
@@ -13,7 +16,7 @@ from meshwright.timeline.step import STEP_NAME, StepLabels, step_timeline
 
 def times(schedule: str = "1f1b", pp: int = 4, vpp: int = 1, m: int = 6, hop_s: float = 1e-4) -> PipelineTimes:
     rng = np.random.default_rng(1)
-    shape = (pp, vpp)
+    shape = (pp, len(stages_of_rank(schedule, 0, pp, vpp)))
     backward_s = rng.uniform(2e-3, 5e-3, shape)
     return PipelineTimes(schedule, pp, vpp, m, rng.uniform(1e-3, 2e-3, shape), backward_s, backward_s * 0.4, hop_s)
 
@@ -22,7 +25,18 @@ def lanes(timeline: Timeline, kind: str) -> list[int]:
     return [i for i, lane in enumerate(timeline.lanes) if lane.kind == kind]
 
 
-CASES = [times(), times(m=2), times("interleaved", 4, 2, 8), times(pp=1), times(hop_s=0.0), times(hop_s=5e-2)]
+CASES = [
+    times(),
+    times(m=2),
+    times("interleaved", 4, 2, 8),
+    times(pp=1),
+    times(hop_s=0.0),
+    times(hop_s=5e-2),
+    times("zb-h1"),
+    times("zb-v", 4, 2, 9),
+    times("dualpipev", 3, 2, 8),
+    times("dualpipe", 4, 1, 10),
+]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -67,6 +81,33 @@ def test_every_boundary_is_crossed_twice_a_micro_batch() -> None:
     assert (first["Src Rank"], first["Dst Rank"], first["In msg nelems"]) == (0, 1, 4096)
     assert all(int(timeline.duration_ns[span]) == pytest.approx(case.hop_s * 1e9, abs=1) for span in sends)
     assert {timeline.lanes[timeline.lane[span]].kind for span in sends} == {"communication"}
+
+
+def test_weight_gradients_have_spans_of_their_own() -> None:
+    case = times("zb-h1", 4, 1, 8)
+    timeline = step_timeline(case)
+    for rank, lane in enumerate(lanes(timeline, "compute")):
+        own = timeline.of_lane(lane)
+        assert len(own) == 3 * 8
+        names = [timeline.names[timeline.name[span]] for span in own]
+        assert sum(name.startswith("weight gradient micro-batch") for name in names) == 8
+        work_s = 8 * (case.forward_s[rank, 0] + case.backward_s[rank, 0])
+        assert timeline.duration_ns[own].sum() == pytest.approx(work_s * 1e9, abs=len(own))
+        terms = {name.split()[0]: timeline.arguments_of(span)["term"] for name, span in zip(names, own, strict=True)}
+        assert terms == {"forward": "forward", "backward": "backward", "weight": "backward"}
+
+
+@pytest.mark.parametrize(("schedule", "pp", "vpp", "m"), [("zb-v", 4, 2, 8), ("dualpipe", 4, 1, 8)])
+def test_a_v_sends_both_ways(schedule: str, pp: int, vpp: int, m: int) -> None:
+    timeline = step_timeline(times(schedule, pp, vpp, m))
+    every = [timeline.arguments_of(span) for span in range(len(timeline))]
+    ways = Counter((a["Src Rank"], a["Dst Rank"]) for a in every if a.get("Collective name") == "send")
+    # Each neighbour gets m activations and m gradients a way; nothing is sent where the V turns on one rank.
+    both = 1 if schedule == "dualpipe" else 2
+    assert ways == {(a, b): both * m for a in range(pp) for b in range(pp) if abs(a - b) == 1}
+    stages = {(a["device"], a["chunk"]): a["stage"] for a in every if "stage" in a}
+    assert stages[0, 1] == pp * vpp - 1
+    assert stages[0, 0] == 0
 
 
 def test_collectives_say_what_they_move() -> None:

@@ -10,7 +10,7 @@ from meshwright.verbs.catalog import catalog
 
 def test_everything_is_listed_by_kind() -> None:
     rows = catalog().rows
-    assert {row.kind for row in rows} == {"gpu", "model", "nic", "node", "price"}
+    assert {row.kind for row in rows} == {"gpu", "model", "nic", "node", "price", "reliability", "site"}
     assert all(row.summary for row in rows)
     assert len({(row.kind, row.name) for row in rows}) == len(rows)
 

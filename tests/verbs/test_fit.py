@@ -77,6 +77,7 @@ def test_the_verdict_is_that_of_the_best_layout(answered: tuple[FitRequest, Reso
         assert report.fastest.step_time_s == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_largest_micro_batch_by_trying_every_size(answered: tuple[FitRequest, Resolved, FitReport]) -> None:
     _asked, resolved, report = answered
     assert report.micro_batches
@@ -186,6 +187,7 @@ def test_max_memory_lowers_the_limits() -> None:
     assert less.fastest.memory.peak_reserved_bytes <= 30 * 2**30
 
 
+@pytest.mark.slow
 def test_a_layout_that_no_count_has_is_refused_as_no_fit() -> None:
     report = fit(FitRequest(model="gpt2", cluster="8xA100-80GB", layout="tp=3"))
     assert report.fits == "no"

@@ -24,6 +24,7 @@ def curve() -> ScaleReport:
     return scale(ScaleRequest(**JOB))
 
 
+@pytest.mark.slow
 def test_each_point_is_the_plan_of_its_size(curve: ScaleReport) -> None:
     assert [each.n_gpus for each in curve.points] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     for each in curve.points:

@@ -123,7 +123,7 @@ def _assembled(
     fabric = parse_fabric(fabric_parts, usual_nic if usual is not None else None, where)
     if usual is None and n_nodes > 1 and fabric.nic is None and not nic_follows:
         raise _no_adapters(text, gpu, where)
-    domain = fabric.scale_up_domain_gpus or _domain(node, gpus_per_node)
+    domain = fabric.scale_up_domain_gpus or _domain(node, n_nodes, gpus_per_node)
     built = Cluster(
         text=text,
         gpu=gpu,
@@ -144,11 +144,15 @@ def _assembled(
     return built, tuple(_assumptions(built, machines, fabric))
 
 
-def _domain(node: Node, gpus_per_node: int) -> int | None:
-    """GPUs of the node's scale-up domain where each node gives ``gpus_per_node`` of its own to the job."""
-    if node.scale_up_domain_gpus is None:
-        return None
-    return node.scale_up_domain_gpus // node.gpus_per_node * gpus_per_node
+def _domain(node: Node, n_nodes: int, gpus_per_node: int) -> int | None:
+    """GPUs of the node's scale-up domain where each of several nodes gives ``gpus_per_node`` of its own to the job.
+
+    A single node keeps the whole domain, as more of its GPUs and more nodes are what a larger cluster would have.
+    """
+    whole = node.scale_up_domain_gpus
+    if whole is None or n_nodes > 1:
+        return None if whole is None else whole // node.gpus_per_node * gpus_per_node
+    return whole if whole % gpus_per_node == 0 else None
 
 
 def _made_up(gpu: Gpu, machines: Machines) -> Node:

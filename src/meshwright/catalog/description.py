@@ -94,7 +94,11 @@ def _read(key: str, written: Any, provenance: Provenance) -> Any:
     if key in TABLES and isinstance(written, Mapping) and "value" not in written:
         return {inner: provenance.value(f"{key}.{inner}", value, None) for inner, value in written.items()}
     value = provenance.value(key, written, None)
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    text = ", ".join(map(str, value))
+    provenance.facts[key] = provenance.facts[key].model_copy(update={"text": text})
+    return tuple(value)
 
 
 def transformer(values: Mapping[str, Any], place: str, *, spelled: Mapping[str, str] | None = None) -> Transformer:
@@ -167,7 +171,7 @@ def _layers(given: Mapping[str, Any], place: str, said: Mapping[str, str]) -> li
     """The parts of one period of layers. Raises InputError MW-E205 for what is no list of known parts."""
     where = f"{place}: {said.get('layer_types', 'layer_types')}"
     written = given.get("layer_types", ())
-    if not isinstance(written, Sequence) or not all(isinstance(entry, str) for entry in written):
+    if not isinstance(written, tuple | list) or not all(isinstance(entry, str) for entry in written):
         raise InputError("MW-E205", _("must be a list of names."), where=where)
     if not written:
         mixer = "mla" if "mla" in given else "sliding_attention" if "sliding_window" in given else "attention"

@@ -88,8 +88,10 @@ QUESTIONS = (
 
 def _questions() -> str:
     """The questions with their commands, each on lines of its own, so that they can be copied."""
-    pairs = (f"  {_(question)}\n    {command}" for question, command in QUESTIONS)
-    return "\n".join([_("Questions and the commands that answer them"), *pairs])
+    lines = [_("Questions and the commands that answer them")]
+    for question, command in QUESTIONS:
+        lines += ["  " + _(question), "    " + command]
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,7 +28,7 @@ def written(value: Any) -> str:
 def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training: bool = True) -> None:
     """One row an assumption: name, value, why, and the step time under its alternative.
 
-    Those that move no step but a whole ``training`` follow in one paragraph, if there is one.
+    Those that move no step but a whole ``training`` follow, one a line, if there is one.
     """
     steps = {name: item for name, item in assumed.items() if item.total is None}
     wholes = [item for item in assumed.values() if item.total is not None] if training else []
@@ -45,12 +45,10 @@ def print_assumed(console: Console, assumed: Mapping[str, Assumed], *, training:
     if steps:
         console.print(table)
     if wholes:
-        said = "; ".join(f"{item.name}={written(item.value)} ({', '.join(_reasons(item))})" for item in wholes)
-        console.print(_("About the training: {assumptions}.").format(assumptions=said))
-
-
-def _reasons(item: Assumed) -> list[str]:
-    return list(filter(None, (item.why.split(";")[0], _moves(item))))
+        console.print(_("and about the whole training"))
+    for item in wholes:
+        moves = _moves(item)
+        console.print(f"- {item.name}={written(item.value)}: {item.why}" + (f" ({moves})" if moves else ""))
 
 
 def _pair(name: str, value: str) -> str:

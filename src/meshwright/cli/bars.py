@@ -60,7 +60,8 @@ def _table(console: Console, rows: Sequence[Row], unit: str) -> Table:
     table.add_column("%", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     texts = zip(*((row.name, row.meaning, row.text) for row in rows), strict=True)
-    taken = sum(max(map(cell_len, cells)) for cells in texts) + len("100.0") + 4 * 2
+    shares = max((cell_len(numbers.percent(row.share, 1)) for row in rows), default=0)
+    taken = sum(max(map(cell_len, cells)) for cells in texts) + shares + 4 * 2
     longest = max((row.share for row in rows), default=0.0) or 1.0
     for row in rows:
         drawn = Text(bar(row.share / longest, max(8, console.width - taken)), style=row.colour)

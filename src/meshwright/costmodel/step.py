@@ -80,7 +80,9 @@ def evaluate(
         )
     time = step.step_time_s
     spread = np.exp(Z_80 * deviation)
-    model_flops = 3.0 * forward_flops_per_sequence(job) * job.global_batch
+    # Frozen base weights have no gradients of their own to compute.
+    passes = 2.0 if job.lora_rank else 3.0
+    model_flops = passes * forward_flops_per_sequence(job) * job.global_batch
     peak_flops = cluster.n_gpus * cluster.gpu.peak_flops_per_s[job.precision]
     capacity = memory.capacity_bytes(cluster, constants)
     return EstimateBatch(

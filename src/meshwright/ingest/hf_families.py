@@ -379,7 +379,7 @@ def _sparse(config: Config) -> Callable[[int], bool]:
     step = max(1, count(config, "decoder_sparse_step", 1))
     dense = config.get("mlp_only_layers") or ()
     if not isinstance(dense, list | tuple):
-        raise WrongValueError("mlp_only_layers", _("must be a list of tables."), "MW-E205")
+        raise WrongValueError("mlp_only_layers", _("must be a list of layer numbers."), "MW-E205")
     return lambda layer: layer not in dense and (layer + 1) % step == 0
 
 
@@ -470,7 +470,7 @@ def _llama4(config: Config) -> Fields:
     chunk = config.get("attention_chunk_size", 8192)
     listed = config.get("moe_layers")
     if listed is not None and not isinstance(listed, list):
-        raise WrongValueError("moe_layers", _("must be a list of tables."), "MW-E205")
+        raise WrongValueError("moe_layers", _("must be a list of layer numbers."), "MW-E205")
     return {
         **_gated(config, qkv_bias=bias, output_bias=bias),
         "attention_chunk_size": chunk,
@@ -528,7 +528,7 @@ def _nemotron_h_refused(config: Config) -> str | None:
 def _bamba(config: Config) -> Fields:
     attention = config.get("attn_layer_indices") or ()
     if not isinstance(attention, list | tuple):
-        raise WrongValueError("attn_layer_indices", _("must be a list of tables."), "MW-E205")
+        raise WrongValueError("attn_layer_indices", _("must be a list of layer numbers."), "MW-E205")
     return {
         **_llama(config),
         "mamba2.bias": config.get("mamba_proj_bias", False),

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+#: Counts in a row without an answer that are taken for the end of answers.
+PATIENCE = 128
+
 
 def greatest(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
     """The greatest n of ``low``..``high`` for which ``holds``, which turns false once and stays so.
@@ -30,13 +33,13 @@ def greatest(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
 def first(counts: Sequence[int], holds: Callable[[int], bool | None]) -> int | None:
     """The first of the ascending ``counts`` for which ``holds``, which turns true once and stays so.
 
-    A count may have no answer (None: nothing divides there); the next one that has stands in for it. None where
-    none of them holds.
+    A count may have no answer (None: nothing divides there); the next of up to PATIENCE that has stands in for it.
+    None where none of them holds.
     """
 
     def ask(index: int, end: int) -> tuple[int, bool] | None:
         """The first count of ``index``..``end - 1`` that has an answer, and the answer."""
-        for place in range(index, end):
+        for place in range(index, min(end, index + PATIENCE)):
             answer = holds(counts[place])
             if answer is not None:
                 return place, answer

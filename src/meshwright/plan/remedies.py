@@ -214,7 +214,10 @@ def _first_that_helps(
 
 def _unsearched(job: TrainingJob, cluster: Cluster, fix: Mapping[str, Any]) -> Iterator[tuple[Change, ...]]:
     """What a search leaves alone of the columns of ``_SAVING`` that are not fixed, the mildest value first."""
-    searched = space(job, cluster, fix, Choices(recompute_modules=())).rows(0, 65_536)
+    whole = space(job, cluster, fix, _PLAIN)
+    if not len(whole):
+        return
+    searched = whole.at(np.unique(np.linspace(0, len(whole) - 1, 65_536).astype(np.int64)))
     for name, values in _SAVING.items():
         if name in fix:
             continue
@@ -237,7 +240,15 @@ def _larger_gpus(job: TrainingJob, cluster: Cluster) -> Iterator[tuple[Change, .
         and job.precision in other.peak_flops_per_s
         and (other.scale_up_bytes_per_s > 0) == (gpu.scale_up_bytes_per_s > 0)
     ]
-    for other in sorted(larger, key=lambda each: (each.memory_bytes, each.architecture != gpu.architecture)):
+    for other in sorted(
+        larger,
+        key=lambda each: (
+            each.memory_bytes,
+            each.architecture != gpu.architecture,
+            -each.scale_up_bytes_per_s,
+            -each.tdp_w,
+        ),
+    ):
         yield (Change(path="cluster.gpu", value=other.name),)
 
 
@@ -290,6 +301,8 @@ def plain_best(
     for start in range(0, len(trial), 65_536):
         batch = trial.rows(start, start + 65_536)
         batch = batch.take(memory_peak_bytes(job, cluster, batch, constants) <= budget)
+        # A fixed switch may break a rule beside others that the space still tries.
+        batch = batch.take(lawful(job, cluster, batch)[0])
         if not len(batch):
             continue
         estimates = evaluate(job, cluster, batch, constants)

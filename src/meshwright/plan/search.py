@@ -14,7 +14,7 @@ from meshwright.costmodel import evaluate, score
 from meshwright.costmodel.energy import mean_power_w
 from meshwright.costmodel.memory import capacity_bytes, roomy_bytes
 from meshwright.costmodel.step import Scores
-from meshwright.plan.pareto import Best, Candidates, Front
+from meshwright.plan.pareto import OBJECTIVES, Best, Candidates, Front
 from meshwright.plan.space import Choices, Space, space
 from meshwright.specs.constants import Constants
 from meshwright.specs.estimate import BREAKDOWN_TERMS
@@ -82,6 +82,11 @@ class _Search:
     started_s: float = field(default_factory=time.perf_counter)
     first_incumbent_s: float | None = None
 
+    @property
+    def by_time(self) -> bool:
+        """Whether the fastest layout is the best one."""
+        return OBJECTIVES[self.best.objective][0] == "step_time_s"
+
     def take(self, rows: IndexArray, layouts: LayoutBatch, *, count: bool) -> None:
         """Put one chunk of legal rows through memory and cost model; ``count`` is off for rows that come again."""
         room = self._score(rows, layouts)
@@ -103,16 +108,15 @@ class _Search:
             roomy = scores.peak_reserved_bytes <= self.roomy_bytes
             close = room & ~roomy
             energy_j = None
-            if self.best.objective in ("time", "cost"):
-                if len(self.best.found):
-                    # Once something has room to spare, a tight layout is worth telling only where it is faster.
-                    close &= scores.step_time_s < self.best.found.step_time_s[0]
-            else:
+            if not self.by_time:
                 soon = scores.step_time_s <= self.max_step_time_s
                 roomy, close = roomy & soon, close & soon
                 if self.best.objective == "energy":
                     energy_j = self._step_energy_j(layouts, scores, roomy | close)
             self.best.offer(rows, layouts, scores, roomy, energy_j)
+            if self.by_time and len(self.best.found):
+                # Once something has room to spare, a tight layout is worth telling only where it is faster.
+                close &= scores.step_time_s < self.best.found.step_time_s[0]
             self.tight.offer(rows, layouts, scores, close, energy_j)
             self.front.offer(rows, layouts, scores, room)
             if self.first_incumbent_s is None:
@@ -141,7 +145,7 @@ class _Search:
     def tight_faster(self) -> int | None:
         """The fastest tight row if it beats the best roomy one; None where it does not or none is roomy."""
         best, tight = self.best.found, self.tight.found
-        if self.best.objective not in ("time", "cost"):
+        if not self.by_time:
             return None
         faster = len(best) and len(tight) and tight.step_time_s[0] < best.step_time_s[0]
         return int(tight.row[0]) if faster else None

@@ -43,8 +43,15 @@ IndexArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 _T = TypeVar("_T")
 
-#: Modules whose recomputation is searched, in every combination; ``full`` comes on top.
-RECOMPUTE_CHOICES = ("core_attention", "mlp", "norm")
+#: Modules that a search may recompute, each with the kinds of block that have it.
+_RECOMPUTABLE = {
+    "core_attention": ("attention", "mla"),
+    "mlp": ("mlp",),
+    "norm": ("norm",),
+    "moe_activation": ("moe",),
+    "moe": ("moe",),
+    "mla_up": ("mla",),
+}
 #: Tokens of a sequence that a context-parallel rank should hold at least; below, cp is searched only where fixed.
 TOKENS_PER_CP_RANK = 1024
 
@@ -53,12 +60,13 @@ TOKENS_PER_CP_RANK = 1024
 class Choices:
     """What is searched where nothing is fixed; a fixed value is tried whether it is among these or not.
 
+    ``recompute_modules`` are recomputed in every subset, and the whole layer on top (None: ``recompute_modules(job)``).
     ``schedules`` are those of Megatron-LM: the others wait for engines that have them. GPipe holds more than 1F1B and
     is no faster. Offloading is slower than not, so it is for jobs that do not fit without (``with_offload``).
     Of ``rank_orders`` that differ only in axes of degree 1 the first is searched.
     """
 
-    recompute_modules: tuple[str, ...] = RECOMPUTE_CHOICES
+    recompute_modules: tuple[str, ...] | None = None
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     hybrid_shards: bool = True
@@ -154,8 +162,7 @@ def space(
 ) -> Space:
     """Every layout of ``job`` on all GPUs of ``cluster`` that agrees with ``fix`` (Layout fields as values).
 
-    ``choices.recompute_modules`` are tried in every subset, besides full recomputation; ``("core_attention",)`` leaves
-    the named choices none, selective and full.
+    ``Choices(recompute_modules=("core_attention",))`` leaves the named recompute choices none, selective and full.
 
     Raises InputError (MW-E140) if ``fix`` leaves no way to use all GPUs.
     """
@@ -171,7 +178,8 @@ def space(
     plain_ok, parallel_ok, rejected = _lawful_with_sp(job, cluster, cells, fixed)
     kept = np.flatnonzero(plain_ok | parallel_ok)
     cells, plain_ok, parallel_ok = cells.take(kept), plain_ok[kept], parallel_ok[kept]
-    recompute = _recompute_choices(fixed, choices.recompute_modules)
+    modules = choices.recompute_modules
+    recompute = _recompute_choices(fixed, recompute_modules(job) if modules is None else modules)
     replicas = _shard_replicas(cluster, cells, fixed)
     switches, first_line, n_lines = _switch_lines(cluster, cells, (plain_ok, parallel_ok), replicas, fixed, choices)
     first_row = np.concatenate([[0], np.cumsum(n_lines.astype(np.int64) * len(recompute))]).astype(np.int64)
@@ -318,7 +326,22 @@ def _offload_choices(fixed: Mapping[str, Any], choices: Choices, zero_stage: int
     if "offload_parameters" in fixed:
         parameters = [known.index(fixed["offload_parameters"])]
     said = fixed.keys() & {"offload_optimizer", "offload_parameters"}
-    return [(o, p) for o, p in itertools.product(optimizer, parameters) if said or p <= o]
+    # What is fixed keeps the rules too: only sharded state is offloaded.
+    pairs = [(o, p) for o, p in itertools.product(optimizer, parameters) if said or p <= o]
+    return [(o, p) for o, p in pairs if (o == 0 or zero_stage >= 1) and (p == 0 or zero_stage >= 3)]
+
+
+def recompute_modules(job: TrainingJob) -> tuple[str, ...]:
+    """Modules whose recomputation frees memory in the layers of this job.
+
+    A fused attention kernel keeps no scores, so recomputing its core frees next to nothing; dense layers among many
+    layers of experts hold little.
+    """
+    kinds = {block.kind for layer in job.model.layer_kinds for block in layer}
+    sparse = "moe" in kinds
+    found = [name for name, holders in _RECOMPUTABLE.items() if kinds & set(holders)]
+    left_out = {"core_attention"} if job.attention == "flash" else set()
+    return tuple(name for name in found if name not in left_out and not (sparse and name == "mlp"))
 
 
 def _recompute_choices(fixed: Mapping[str, Any], modules: Sequence[str]) -> IntArray:
@@ -327,7 +350,9 @@ def _recompute_choices(fixed: Mapping[str, Any], modules: Sequence[str]) -> IntA
         return np.array([recompute_mask(fixed["recompute"])], np.int32)
     sizes = range(len(modules) + 1)
     subsets = itertools.chain.from_iterable(itertools.combinations(modules, size) for size in sizes)
-    masks = [sum(RECOMPUTE_BITS[module] for module in subset) for subset in subsets]
+    # Recomputing the experts recomputes their activation function.
+    wanted = (subset for subset in subsets if not {"moe", "moe_activation"} <= set(subset))
+    masks = [sum(RECOMPUTE_BITS[module] for module in subset) for subset in wanted]
     return np.array([*masks, RECOMPUTE_NAMES["full"]], np.int32)
 
 

@@ -333,7 +333,9 @@ _LAYOUT = {
         N_("Sequence parallelism: the tensor-parallel GPUs also share norms and dropout along the sequence."),
     ),
     "pp": Term("layout", None, N_("Pipeline parallelism: ranks that hold successive layers.")),
-    "vpp": Term("layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved.")),
+    "vpp": Term(
+        "layout", None, N_("Model chunks a pipeline rank holds; above one the schedule is interleaved or V-shaped.")
+    ),
     "schedule": Term(
         "layout",
         None,
@@ -615,6 +617,27 @@ WORDS: Mapping[str, Term] = {
     "free": Term("word", "bytes", N_("Memory of the GPU beyond the reserved peak.")),
     "flash": Term("word", None, N_("attention=flash: a fused kernel that never writes the score matrix.")),
     "unfused": Term("word", None, N_("attention=unfused: the score matrix is written to memory and read back.")),
+    "gpipe": Term("word", None, N_("schedule=gpipe: every forward, then every backward; all activations are held.")),
+    "zb-h1": Term(
+        "word",
+        None,
+        N_("schedule=zb-h1: 1F1B with weight gradients apart, done late; a smaller bubble in the same memory."),
+    ),
+    "zb-v": Term(
+        "word",
+        None,
+        N_("schedule=zb-v: two chunks a rank, down the ranks and up again, with weight gradients apart (zero bubble)."),
+    ),
+    "dualpipe": Term(
+        "word",
+        None,
+        N_("schedule=dualpipe: micro-batches enter at both ends, each rank holds two stages; communication hides."),
+    ),
+    "dualpipev": Term(
+        "word",
+        None,
+        N_("schedule=dualpipev: DualPipe on half of the ranks, two chunks each placed as a V; parameters held once."),
+    ),
 }
 #: What the pages print instead of a name: header or label -> the name.
 PRINTED: Mapping[str, str] = {

@@ -30,7 +30,8 @@ class Gpu(CatalogEntry):
     """One accelerator, as one process sees it, from its data sheet. Peaks are dense, matrix unit only.
 
     ``nvfp4`` is the rate of 4-bit block-scaled arithmetic: NVFP4 on NVIDIA, MXFP4 elsewhere. ``scale_up_bytes_per_s``
-    is one way, all links of one GPU to its neighbours (0: none); ``pcie_bytes_per_s`` one way. ``sm_count``,
+    is one way, all links of one GPU to its neighbours (0: none); ``pcie_bytes_per_s`` one way, and
+    ``host_link_bytes_per_s`` where another link than PCIe leads to host memory (NVLink-C2C). ``sm_count``,
     ``l2_bytes`` and ``boost_clock_hz`` are None where nobody publishes them. ``idle_w`` is what a GPU draws while it
     waits; where nothing is written it is ``IDLE_OVER_TDP`` of ``tdp_w`` and labelled so.
     """
@@ -46,6 +47,7 @@ class Gpu(CatalogEntry):
     boost_clock_hz: Hertz | None = None
     scale_up_bytes_per_s: BytesPerS
     pcie_bytes_per_s: BytesPerS
+    host_link_bytes_per_s: BytesPerS | None = None
     tdp_w: Watts
     idle_w: Watts
     year: int
@@ -59,6 +61,11 @@ class Gpu(CatalogEntry):
         source = f"{IDLE_OVER_TDP:.0%} of tdp_w, between what idle cards of several generations draw"
         fact = Fact(text=f"{idle_w:.3g} W", source=source, label="inferred")
         return {**values, "idle_w": idle_w, "facts": {**values.get("facts", {}), "idle_w": fact}}
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Between the GPU and host memory, one way."""
+        return self.pcie_bytes_per_s if self.host_link_bytes_per_s is None else self.host_link_bytes_per_s
 
     @property
     def is_community(self) -> bool:

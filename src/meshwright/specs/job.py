@@ -88,7 +88,8 @@ class TrainingJob(Noun):
 
     @model_validator(mode="after")
     def _positions(self) -> TrainingJob:
-        learned = next((int(b.options.get("position_embeddings", 0)) for b in self.model.prologue), 0)
+        first = self.model.prologue[0].options if self.model.prologue else {}
+        learned = int(first.get("position_embeddings") or first.get("positions", 0))
         if learned and self.seq_len > learned:
             raise InputError(
                 "MW-E120",

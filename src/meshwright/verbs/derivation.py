@@ -263,14 +263,49 @@ ARITHMETIC: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "tokens / tokens_per_step x step_time_interval_s",
         ("tokens", "tokens_per_step", "step_time_interval_s"),
     ),
+    "p50": (
+        N_("median of time_to_train_s with checkpoints, restarts and lost work; failures are Poisson"),
+        ("time_to_train_s", "mttf_s", "checkpoint_interval_s", "checkpoint_write_s", "restart_s"),
+    ),
+    "p90": (
+        N_("nine tenths of time_to_train_s with checkpoints, restarts and lost work; failures are Poisson"),
+        ("time_to_train_s", "mttf_s", "checkpoint_interval_s", "checkpoint_write_s", "restart_s"),
+    ),
+    "cost_usd": ("n_gpus x p50 / 3600 x usd_per_gpu_hour", ("n_gpus", "p50", "usd_per_gpu_hour")),
+    "energy_j": ("mean_power_w x p50", ("mean_power_w", "p50")),
+    "step_energy_j": ("mean_power_w x step_time_s", ("mean_power_w", "step_time_s")),
+    "mean_power_w": (
+        N_("n_gpus x (power of a GPU by the shares of the step's terms + host_power_ratio x tdp_w) x pue"),
+        ("n_gpus", "tdp_w", "pue"),
+    ),
+    "mttf_s": (
+        "86400 / (n_gpus / 8 x failures_per_1000_node_days / 1000)",
+        ("n_gpus", "failures_per_1000_node_days"),
+    ),
+    "checkpoint_interval_s": (
+        N_("the interval of least expected time; about sqrt(2 x checkpoint_write_s x mttf_s)"),
+        ("checkpoint_write_s", "mttf_s"),
+    ),
+    "checkpoint_write_s": (
+        "checkpoint_bytes / (n_nodes x storage_bytes_per_s)",
+        ("checkpoint_bytes", "n_nodes", "storage_bytes_per_s"),
+    ),
+    "effective_ratio": (
+        N_("interval / (M e^(R/M) (e^((interval + write)/M) - 1)) with M = mttf_s, R = restart_s"),
+        ("checkpoint_interval_s", "checkpoint_write_s", "restart_s", "mttf_s"),
+    ),
+    "count": ("p50 / mttf_s", ("p50", "mttf_s")),
     "checkpoint_bytes": (
         N_("n_parameters x (bytes of a working weight + 12)"),
         ("n_parameters", "precision"),
     ),
-    "checkpoint_bytes_per_s": ("checkpoint_bytes / (1800 s x 0.05)", ("checkpoint_bytes",)),
+    "checkpoint_bytes_per_s": (
+        "checkpoint_bytes / min(1800 s x 0.05, 2 x 0.05^2 x mttf_s)",
+        ("checkpoint_bytes", "mttf_s"),
+    ),
     "loader_tokens_per_s": ("tokens_per_step / step_time_s", ("tokens_per_step", "step_time_s")),
     "free": ("capacity_bytes - peak_reserved_bytes", ("capacity_bytes", "peak_reserved_bytes")),
-    "power_w": ("n_gpus x tdp_w", ("n_gpus", "tdp_w")),
+    "power_w": ("n_gpus x (tdp_w + host_power_ratio x tdp_w) x pue", ("n_gpus", "tdp_w", "pue")),
 }
 
 

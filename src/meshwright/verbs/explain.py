@@ -213,7 +213,7 @@ def _of_layout(document: dict[str, Any], path: Path, what: str, number: int) -> 
 
 def _why_none(leaf: str) -> str:
     """The sentence for a value that is null."""
-    if leaf.startswith("time_to_train") and "failures" not in leaf:
+    if leaf.startswith("time_to_train") or leaf in ("cost_usd", "energy_j"):
         return _("It has no value here: no --tokens were given.")
     return _("It has no value here.")
 

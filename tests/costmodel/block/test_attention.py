@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.costmodel import block as blocks
+from meshwright.specs.model import BlockSpec
 
 from .cases import (
     GPT_OSS_ATTENTION,
@@ -57,6 +58,19 @@ def test_a_window_bounds_the_work_of_long_sequences() -> None:
     for seq_len in (4096, 65536):
         core = operators(2880, GPT_OSS_ATTENTION, seq_len=seq_len)["flash_attention"]
         assert float(core.forward_flops[0]) == pytest.approx(4.0 * seq_len * 128 * 64 * 64, rel=128 / seq_len)
+
+
+def test_a_chunk_ends_what_a_query_sees() -> None:
+    """Llama 4: half of a chunk's square for each chunk; a shorter sequence is one chunk."""
+    plain = block("attention", num_attention_heads=40, num_key_value_heads=8, head_dim=128)
+    chunked = block("attention", **{**plain.options, "chunk": 8192})
+
+    def core_flops(member: BlockSpec, seq_len: int) -> float:
+        return float(operators(5120, member, seq_len=seq_len)["flash_attention"].forward_flops[0])
+
+    assert core_flops(chunked, 65536) == pytest.approx(8 * core_flops(chunked, 8192))
+    assert core_flops(chunked, 65536) == pytest.approx(core_flops(plain, 65536) / 8)
+    assert core_flops(chunked, 4096) == core_flops(plain, 4096)
 
 
 def test_packed_documents_cut_the_core_only() -> None:

@@ -6,7 +6,7 @@ Operators as Megatron-LM runs them; saved activations after Korthikanti et al., 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -171,7 +171,9 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
         found.append(memory("qk_norm", "attention", 2 * queries_keys, 3 * queries_keys, kernels=(2, 4)))
     if options.get("rotary"):
         found.append(memory("rotary", "attention", 2 * queries_keys, 2 * queries_keys, kernels=(2, 2)))
-    found += core.operators(shapes)
+    chunk = float(options.get("chunk", 0)) or shapes.document_len
+    # A chunk (Llama 4) ends what a query sees as a document does.
+    found += core.operators(replace(shapes, document_len=min(shapes.document_len, chunk)))
     if gate:
         # Forward reads output and gate and writes one; backward reads three and writes two gradients.
         found.append(memory("output_gate", "attention", 3 * moved * q_width, 5 * moved * q_width, kernels=(2, 3)))

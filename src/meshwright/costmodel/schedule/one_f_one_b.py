@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.pipeline import FloatArray, IntArray, PipelineProfile, Task
+from meshwright.costmodel.pipeline import FloatArray, IntArray, PipelineProfile, Task, in_blocks
 from meshwright.costmodel.schedule import Ints
 from meshwright.formula import formula
 
@@ -48,11 +48,14 @@ def order(rank: int, pp: int, vpp: int, n_micro_batches: int) -> list[Task]:
 
 def pipeline_time_s(profile: PipelineProfile) -> FloatArray:
     """Seconds from the first forward to the last backward, (n,); exact but for rare mixes of very uneven ranks."""
-    used = profile.multiplicity.any(axis=0)
+    return in_blocks(_time_s, profile)
+
+
+def _time_s(profile: PipelineProfile) -> FloatArray:
     return one_f_one_b_time_s(
-        profile.multiplicity[:, used],
-        profile.forward_s[:, used],
-        profile.backward_s[:, used],
+        profile.multiplicity,
+        profile.forward_s,
+        profile.backward_s,
         profile.hop_s,
         profile.n_micro_batches,
     )
@@ -138,3 +141,19 @@ def _loops_s(classes: _Classes, last: int, visits: FloatArray, two_hops: FloatAr
         best = np.maximum(best, np.where(whole > 0, repeated, touching))
         length, steps = longer, more_steps
     return best
+
+
+def dearest_loops_s(
+    ranks: FloatArray, work_s: list[FloatArray], hop_s: FloatArray, turn_s: FloatArray, visits: FloatArray
+) -> FloatArray:
+    """The dearest way to spend ``visits`` on loops through any ranks, (n,), for a path that passes all of them anyway.
+
+    ``ranks`` (C, n) and ``work_s`` (C of (n,)) of the classes; ``turn_s`` is added once where a loop takes in the last.
+    """
+    two_hops = 2.0 * hop_s
+    work = np.where(ranks > 0, np.stack(work_s), 0.0)
+    is_last = (ranks > 0) & (np.cumsum(ranks, axis=0) == ranks.sum(axis=0))
+    step = work + two_hops + np.where(is_last, turn_s / np.maximum(ranks, 1.0), 0.0)
+    classes = _Classes(ranks, work, step, work, work)
+    spent = np.maximum(visits, 0.0)
+    return np.asarray(np.maximum.reduce([_loops_s(classes, j, spent, two_hops) for j in range(len(ranks))]))
