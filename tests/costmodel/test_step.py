@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.costmodel import evaluate, memory_peak_bytes
+from meshwright.costmodel import evaluate, memory_peak_bytes, score
 from meshwright.formula import Ledger
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, MEMORY_PHASES
 from meshwright.specs.job import TrainingJob
@@ -43,16 +43,25 @@ def test_books_close_for_ten_thousand_random_layouts() -> None:
         np.testing.assert_allclose(memory_peak_bytes(of, cluster, layouts, CONSTANTS), found.peak_allocated_bytes)
 
 
-def test_a_batch_equals_its_rows_one_by_one() -> None:
-    rng = np.random.default_rng(7)
-    cluster = catalog.cluster("4x8 A100-80GB")[0]
+@pytest.mark.parametrize("seed", range(8))
+def test_a_batch_equals_its_rows_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cluster = catalog.cluster(CLUSTERS[seed % len(CLUSTERS)])[0]
     of = job(rng, cluster)
     layouts = legal_layouts(rng, of, cluster, 40)
+    assert len(layouts) >= 10
     together = evaluate(of, cluster, layouts, CONSTANTS)
+    scored = score(of, cluster, layouts, CONSTANTS, np.inf)
+    np.testing.assert_allclose(scored.step_time_s, together.step_time_s, rtol=1e-12)
+    np.testing.assert_allclose(scored.peak_reserved_bytes, together.peak_reserved_bytes, rtol=1e-12)
     for i in range(len(layouts)):
         alone = evaluate(of, cluster, LayoutBatch.of([layouts.row(i)]), CONSTANTS)
         assert alone.step_time_s[0] == pytest.approx(together.step_time_s[i], rel=1e-9)
         assert alone.peak_allocated_bytes[0] == pytest.approx(together.peak_allocated_bytes[i], rel=1e-12)
+        assert alone.host_bytes[0] == pytest.approx(together.host_bytes[i], rel=1e-12)
+        assert alone.hfu_ratio[0] == pytest.approx(together.hfu_ratio[i], rel=1e-9)
+        for name, term in together.breakdown_s.items():
+            assert alone.breakdown_s[name][0] == pytest.approx(term[i], rel=1e-6, abs=1e-9), name
 
 
 def _llama(**changes: object) -> TrainingJob:

@@ -14,17 +14,21 @@ from meshwright.specs.layout import LayoutBatch
 from meshwright.timeline.replay import replay
 from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 
-N_LAYOUTS = 200
+N_LAYOUTS = 400
+#: Schedules whose closed form is exact where every stage has as many layers, but for how it rounds: 1 %; the rest: 3 %.
+PLAIN = ("gpipe", "1f1b", "interleaved")
 
 
 @pytest.mark.slow
 def test_step_time_and_in_flight_of_random_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(11)
     constants = catalog.constants()
-    errors: dict[str, list[float]] = {"even": [], "uneven": []}
-    while len(errors["even"]) + len(errors["uneven"]) < N_LAYOUTS:
+    errors: dict[tuple[str, str], list[float]] = {}
+    seen = 0
+    while seen < N_LAYOUTS:
         cluster = catalog.cluster(str(rng.choice(CLUSTERS)))[0]
-        of = job(rng, cluster)
+        # What post-training adds to a step is no part of the pipeline that is replayed.
+        of = job(rng, cluster).model_copy(update={"kind": "pretrain"})
         layouts = legal_layouts(rng, of, cluster, 60)
         deep = np.flatnonzero(layouts.pp > 1)
         for i in rng.permutation(deep)[:8]:
@@ -37,16 +41,19 @@ def test_step_time_and_in_flight_of_random_layouts(capsys: pytest.CaptureFixture
             stages = layers_per_stage(layout.stage_split, of.model.n_layers, layout.pp, layout.vpp)
             assert stages is not None
             kind = "even" if len(set(stages)) == 1 else "uneven"
-            errors[kind].append(abs((closed_s + rest_s) / (replayed.step_time_s + rest_s) - 1.0))
+            error = abs((closed_s + rest_s) / (replayed.step_time_s + rest_s) - 1.0)
+            assert error <= (0.01 if kind == "even" and layout.schedule in PLAIN else 0.03), (of, cluster.text, layout)
+            errors.setdefault((layout.schedule, kind), []).append(error)
+            seen += 1
             m = of.global_batch // (layout.dp * layout.micro_batch)
             expected = schedules()[layout.schedule].in_flight(layout.pp, layout.vpp, m, np.arange(layout.pp))
             np.testing.assert_array_equal(replayed.peak_in_flight, expected)
     with capsys.disabled():
-        for kind, values in errors.items():
+        for (name, kind), values in sorted(errors.items()):
             print(
-                f"\n  {kind}: {len(values)} layouts, |error| median {np.median(values):.4%}, max {max(values):.3%}",
+                f"\n  {name:<12}{kind:<7}{len(values):>4} layouts, |error| median {np.median(values):.4%}, "
+                f"max {max(values):.3%}",
                 end="",
             )
-    assert min(len(values) for values in errors.values()) >= 20
-    assert max(errors["even"]) <= 0.01
-    assert max(errors["uneven"]) <= 0.03
+    assert {name for name, _kind in errors} == set(schedules())
+    assert sum(len(values) for (_name, kind), values in errors.items() if kind == "uneven") >= 20

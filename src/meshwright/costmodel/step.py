@@ -186,7 +186,7 @@ def _step(rows: Gathered) -> _Step:
     busy = passes * pipe.slowest_s
     dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
     trained = trained_passes(rows.job)
-    alone = forward_only_time_s(pipe.forward_s, m, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
+    alone = forward_only_time_s(pipe.forward_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
     contention = contention_s(hidden + sent_beside + passes * pipe.hidden_s, rows.constants.get("contention_ratio"))

@@ -28,6 +28,7 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import (
     CP_KINDS,
+    ORDERED_AXES,
     RANK_ORDERS,
     RECOMPUTE_BITS,
     RECOMPUTE_NAMES,
@@ -62,6 +63,7 @@ class Choices:
     ``recompute_modules`` are recomputed in every subset, and the whole layer on top (None: ``recompute_modules(job)``).
     ``schedules`` are those of Megatron-LM: the others wait for engines that have them. GPipe holds more than 1F1B and
     is no faster. Offloading is slower than not, so it is for jobs that do not fit without (``with_offload``).
+    Of ``rank_orders`` that differ only in axes of degree 1 the first is searched.
     """
 
     recompute_modules: tuple[str, ...] | None = None
@@ -71,6 +73,7 @@ class Choices:
     cp_kinds: tuple[str, ...] = CP_KINDS
     dispatchers: tuple[str, ...] = ("alltoall",)
     offloads: tuple[str, ...] = ("none",)
+    rank_orders: tuple[str, ...] = RANK_ORDERS
 
     def with_offload(self) -> Choices:
         """The same, with states in host memory and on NVMe too."""
@@ -254,30 +257,45 @@ def _switch_lines(
 
     Cells with the same possibilities share their lines.
     """
-    shares, staged = cells.dp * cells.cp > 1, cells.pp > 1
-    # On one node every order is as near as any other.
-    ordered = (cells.dp > 1) & staged & (cluster.n_gpus > cluster.domain_gpus)
-    traits = (ok[0], ok[1], shares, staged, ordered, replicas > 1)
-    key = np.zeros(len(cells), np.int32)
+    orders = _order_lists(cluster, cells, fixed, choices)
+    traits = (ok[0], ok[1], cells.dp * cells.cp > 1, cells.pp > 1, replicas > 1)
+    key = orders.of.astype(np.int32)
     for trait in traits:
         key = key * 2 + trait
-    kinds = np.unique(key)
     lines: list[tuple[int, ...]] = []
-    starts, sizes = np.zeros(1 << len(traits), np.int32), np.zeros(1 << len(traits), np.int32)
-    for kind in kinds.tolist():
+    n_kinds = len(orders.size) << len(traits)
+    starts, sizes = np.zeros(n_kinds, np.int32), np.zeros(n_kinds, np.int32)
+    for kind in np.unique(key).tolist():
         bits = [bool(kind >> (len(traits) - 1 - i) & 1) for i in range(len(traits))]
         starts[kind] = len(lines)
-        lines += _lines(bits, fixed, choices)
+        lines += _lines(bits, orders.entries(kind >> len(traits)), fixed, choices)
         sizes[kind] = len(lines) - starts[kind]
     table = np.array(lines, np.int32).reshape(-1, len(_SWITCHES)).T.copy()
     return table, starts.take(key), sizes.take(key)
 
 
-def _lines(traits: Sequence[bool], fixed: Mapping[str, Any], choices: Choices) -> list[tuple[int, ...]]:
+def _order_lists(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], choices: Choices) -> _Lists:
+    """Codes of the rank orders to try in each cell: those that put its axes of degree above 1 in another order."""
+    several = np.stack([getattr(cells, axis) > 1 for axis in ORDERED_AXES], axis=1)
+    # On one node every order is as near as any other.
+    near = cluster.n_gpus <= cluster.domain_gpus or "rank_order" in fixed
+
+    def distinct_orders(key: int) -> list[list[int]]:
+        present = [axis for i, axis in enumerate(ORDERED_AXES) if key >> i & 1]
+        first: dict[tuple[str, ...], int] = {}
+        for code, order in enumerate(choices.rank_orders[:1] if near else choices.rank_orders):
+            first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
+        return [[code] for code in first.values()]
+
+    return _Lists((several << np.arange(len(ORDERED_AXES))).sum(axis=1).tolist(), distinct_orders, 1)
+
+
+def _lines(
+    traits: Sequence[bool], orders: Sequence[int], fixed: Mapping[str, Any], choices: Choices
+) -> list[tuple[int, ...]]:
     """Every combination of switches that makes sense where ``traits`` hold, as lines of the switch table."""
-    plain, parallel, shares, staged, ordered, replicable = traits
+    plain, parallel, shares, staged, replicable = traits
     sp = [value for value, fine in ((0, plain), (1, parallel)) if fine]
-    orders = range(2) if ordered and "rank_order" not in fixed else range(1)
     found: list[tuple[int, ...]] = []
     for zero, hybrid, reshard in _zero_choices(fixed, choices, shares=shares, staged=staged, replicable=replicable):
         for optimizer, parameters in _offload_choices(fixed, choices, zero):
@@ -363,6 +381,10 @@ class _Lists:
         self.start = np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
         self.table = np.concatenate(lists) if lists else np.empty((0, width), np.int64)
 
+    def entries(self, number: int) -> list[int]:
+        """The first value of every entry of list ``number``."""
+        return [int(entry) for entry in self.table[self.start[number] : self.start[number] + self.size[number], 0]]
+
     def sizes(self) -> IndexArray:
         """Entries of each cell's list."""
         return np.asarray(self.size[self.of], np.int64)
@@ -403,7 +425,7 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
     found = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(order)}
     switches = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
     switches["sp"] += int(fixed.get("sp", False))
-    orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else RANK_ORDERS
+    orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else choices.rank_orders
     return LayoutBatch(**found, **switches, schedules=names, stage_splits=splits, rank_orders=orders)
 
 
