@@ -74,14 +74,13 @@ class Placed:
     variant: npt.NDArray[np.int32]
 
 
-@dataclass(slots=True)
+@dataclass
 class Gathered:
     """``n`` layouts over C rank classes and K parts.
 
-    ``cell_row`` (n,) into ``cells``; ``place_row`` (n,) into ``placed``; ``mask_row`` (n,) into the recompute masks;
-    ``block_row`` (n,) into the tables of blocks (K, r); ``stage_row`` (n,) into ``stages`` (.., d); ``state_row`` (n,)
-    into ``trained`` (2, C, s), the trained elements of dense and of expert weights that a rank of each class holds,
-    and ``frozen_bytes`` (2, C, s), the bytes of those that are only read.
+    ``cell_row`` (n,) into ``cells``; ``mask_row`` (n,) into the recompute masks. Each of the cells has its row in
+    ``stages`` (.., d), in ``trained`` (2, C, s), the trained elements of dense and of expert weights that a rank of
+    each class holds, and in ``frozen_bytes`` (2, C, s), the bytes of those that are only read.
     """
 
     job: TrainingJob
@@ -91,28 +90,23 @@ class Gathered:
     cells: LayoutBatch
     cell_row: IndexArray
     placed: Placed
-    place_row: IndexArray
     mask_row: IndexArray
     tables: Tables
-    block_row: IndexArray
     stages: StageTable
-    stage_row: IndexArray
+    stage_of_cell: IndexArray
     trained: FloatArray
     frozen_bytes: FloatArray
-    state_row: IndexArray
-    n_micro_batches: npt.NDArray[np.int32]
+    state_of_cell: IndexArray
 
     @classmethod
     def of(cls, job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> Gathered:
         """Build the tables that ``layouts`` need."""
         cells, cell_row = _cells(layouts)
         placed, shaped = _placed(cluster, cells)
-        place_row = layouts.rank_order * np.intp(len(cells)) + cell_row
         mask_row, masks = _masks(layouts)
         stages, stage_of_cell = _stages(job, cells)
         state_first, state_of_cell = distinct((cells.tp, cells.ep, cells.etp, (stage_of_cell, stages.counts.shape[-1])))
         trained, frozen_bytes = _rank_weights(job, cells.take(state_first), stages, stage_of_cell[state_first])
-        n_micro_batches = (job.global_batch // (cells.dp * cells.micro_batch)).astype(np.int32)
         return cls(
             job=job,
             cluster=cluster,
@@ -121,16 +115,13 @@ class Gathered:
             cells=cells,
             cell_row=cell_row,
             placed=placed,
-            place_row=place_row,
             mask_row=mask_row,
             tables=Tables(job, cluster, constants, shaped, masks),
-            block_row=(placed.shape.take(place_row) * 2 + layouts.sp) * len(masks) + mask_row,
             stages=stages,
-            stage_row=stage_of_cell.take(cell_row),
+            stage_of_cell=stage_of_cell,
             trained=trained,
             frozen_bytes=frozen_bytes,
-            state_row=state_of_cell.take(cell_row),
-            n_micro_batches=n_micro_batches.take(cell_row),
+            state_of_cell=state_of_cell,
         )
 
     def __len__(self) -> int:
@@ -138,10 +129,39 @@ class Gathered:
 
     def take(self, index: npt.NDArray[np.intp]) -> Gathered:
         """The rows of ``index``, on the same tables."""
-        rows = ("cell_row", "place_row", "mask_row", "block_row", "stage_row", "state_row", "n_micro_batches")
         return dataclasses.replace(
-            self, layouts=self.layouts.take(index), **{name: getattr(self, name).take(index) for name in rows}
+            self,
+            layouts=self.layouts.take(index),
+            cell_row=self.cell_row.take(index),
+            mask_row=self.mask_row.take(index),
         )
+
+    @functools.cached_property
+    def place_row(self) -> IndexArray:
+        """The row of each layout in ``placed``, (n,)."""
+        return np.asarray(self.layouts.rank_order * np.intp(len(self.cells)) + self.cell_row)
+
+    @functools.cached_property
+    def block_row(self) -> IndexArray:
+        """The row of each layout in the tables of blocks (K, r), (n,)."""
+        shape_row = self.placed.shape.take(self.place_row) * 2 + self.layouts.sp
+        return np.asarray(shape_row * len(self.tables.masks) + self.mask_row)
+
+    @functools.cached_property
+    def stage_row(self) -> IndexArray:
+        """The row of each layout in ``stages``, (n,)."""
+        return self.stage_of_cell.take(self.cell_row)
+
+    @functools.cached_property
+    def state_row(self) -> IndexArray:
+        """The row of each layout in ``trained`` and ``frozen_bytes``, (n,)."""
+        return self.state_of_cell.take(self.cell_row)
+
+    @functools.cached_property
+    def n_micro_batches(self) -> npt.NDArray[np.int32]:
+        """Micro-batches of each replica in a step, (n,)."""
+        of_cell = self.job.global_batch // (self.cells.dp * self.cells.micro_batch)
+        return np.asarray(of_cell.astype(np.int32).take(self.cell_row))
 
     def held_columns(self) -> tuple[Column, ...]:
         """Cell, sequence parallelism and recompute mask as columns of ``distinct``: what a rank holds for backward."""
@@ -157,9 +177,9 @@ class Gathered:
         return (self.cell_row, len(self.cells)), *(getattr(self.layouts, name) for name in _STATE_SWITCHES)
 
     def traffic_columns(self) -> tuple[Column, ...]:
-        """What gradient and weight traffic of one message depends on, as columns of ``distinct``."""
+        """What the traffic of gradients and weights and the optimizer depend on, as columns of ``distinct``."""
         layouts = self.layouts
-        switches = (layouts.zero_stage, layouts.dp_replicate, layouts.reshard_after_forward, layouts.offload_parameters)
+        switches = (getattr(layouts, name) for name in _STATE_SWITCHES)
         order = (layouts.rank_order, len(layouts.rank_orders))
         return ((self.state_row, self.trained.shape[-1]), layouts.dp, layouts.cp, *switches, order)
 
