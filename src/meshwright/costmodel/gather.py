@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -188,37 +189,41 @@ class Gathered:
         """Rank classes of the row that has most; others are padded with multiplicity 0."""
         return len(self.stages.multiplicity)
 
-    def part(self, table: FloatArray, part: int) -> FloatArray:
+    def part(self, table: FloatArray, part: int | np.intp) -> FloatArray:
         """One part's column of a block table, (n,)."""
         return np.asarray(table[part].take(self.block_row))
 
-    def in_class(self, table: FloatArray, class_index: int | IndexArray) -> FloatArray:
-        """Sum over parts of count x ``table`` (K, r) for a rank class (one for all rows, or one a row): (n,)."""
-        total: FloatArray | None = None
-        for part in range(len(table)):
-            counts = self.stages.counts[:, part]
+    def in_class(self, table: FloatArray, class_index: IndexArray | None = None) -> FloatArray:
+        """Sum over parts of count x ``table`` (K, r): (n,) for the rank class of each row, (C, n) for every class.
+
+        The same holds for what follows.
+        """
+        shape = (len(self),) if class_index is not None else (self.n_classes, len(self))
+        total = np.zeros(shape)
+        for part in np.flatnonzero(table.any(axis=1)):
+            of_part, counts = self.part(table, part), self.stages.counts[:, part]
+            if class_index is not None:
+                total += counts[class_index, self.stage_row] * of_part
+                continue
             # Most classes hold no embedding and no head: nothing to gather there.
-            if (counts if isinstance(class_index, np.ndarray) else counts[class_index]).any():
-                held = self._of_stage(counts, class_index) * self.part(table, part)
-                total = held if total is None else total + held
-        return np.zeros(len(self)) if total is None else total
+            for index in np.flatnonzero(counts.any(axis=1)):
+                total[index] += counts[index].take(self.stage_row) * of_part
+        return total
 
-    def _of_stage(self, table: FloatArray, class_index: int | IndexArray) -> FloatArray:
-        """A stage table's column, (n,): ``table`` is (C, d)."""
-        if isinstance(class_index, np.ndarray):
-            return np.asarray(table[class_index, self.stage_row])
-        return np.asarray(table[class_index].take(self.stage_row))
+    def _of_stage(self, table: FloatArray | npt.NDArray[np.int32], class_index: IndexArray | None) -> npt.NDArray[Any]:
+        """A stage table's columns: ``table`` is (C, d)."""
+        if class_index is None:
+            return np.asarray(table.take(self.stage_row, axis=1))
+        return np.asarray(table[class_index, self.stage_row])
 
-    def rank_weights(self, class_index: int | IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Trained elements and frozen bytes of dense and of expert weights on a rank of the class, (2, n) each."""
-        if isinstance(class_index, np.ndarray):
-            return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
-        tables = (self.trained[:, class_index], self.frozen_bytes[:, class_index])
-        trained, frozen_bytes = (table.take(self.state_row, axis=1) for table in tables)
-        return trained, frozen_bytes
+    def rank_weights(self, class_index: IndexArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Trained elements and frozen bytes of dense and of expert weights on a rank of the class, (2, .., n) each."""
+        if class_index is None:
+            return self.trained.take(self.state_row, axis=2), self.frozen_bytes.take(self.state_row, axis=2)
+        return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
 
-    def layers(self, class_index: int | IndexArray) -> FloatArray:
-        """Layers on a rank of the class, (n,)."""
+    def layers(self, class_index: IndexArray | None = None) -> FloatArray:
+        """Layers on a rank of the class."""
         return self._of_stage(self.stages.counts[:, 1:-1].sum(axis=1), class_index)
 
     def most_layers(self) -> FloatArray:
@@ -233,15 +238,13 @@ class Gathered:
         """Model chunks that a rank holds, (n,): vpp, or more where a schedule keeps stages twice."""
         return np.asarray(self.layouts.vpp * self.stage_copies(), np.int32)
 
-    def first_rank(self, class_index: int | IndexArray) -> npt.NDArray[np.int32]:
-        """The first rank of the class, (n,)."""
-        if isinstance(class_index, np.ndarray):
-            return np.asarray(self.stages.first_rank[class_index, self.stage_row])
-        return np.asarray(self.stages.first_rank[class_index].take(self.stage_row))
+    def first_rank(self, class_index: IndexArray | None = None) -> npt.NDArray[np.int32]:
+        """The first rank of the class."""
+        return self._of_stage(self.stages.first_rank, class_index)
 
-    def present(self, class_index: int) -> npt.NDArray[np.bool_]:
-        """Rows that have the class at all, (n,)."""
-        return np.asarray((self.stages.multiplicity[class_index] > 0).take(self.stage_row))
+    def multiplicity(self) -> npt.NDArray[np.int32]:
+        """Ranks of every class, (C, n): 0 where a row does not have it."""
+        return self._of_stage(self.stages.multiplicity, None)
 
     def heaviest_weights(self) -> tuple[FloatArray, FloatArray]:
         """Trained elements and frozen bytes, dense and expert, each of the rank that holds most of it, (2, n)."""

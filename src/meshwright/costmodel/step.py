@@ -272,10 +272,6 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
 def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
     forward, backward = rows.tables.times.total_forward_s(), rows.tables.times.total_backward_s()
 
-    def classes(table: FloatArray) -> FloatArray:
-        # Transposed views of class-major arrays: the schedules work on one class of all rows at a time.
-        return np.stack([rows.in_class(table, index) for index in range(rows.n_classes)]).T
-
     def ends(chunk: FloatArray, table: FloatArray) -> FloatArray:
         total = np.zeros(len(rows))
         for part in range(len(table)):
@@ -288,10 +284,11 @@ def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
         pp=rows.layouts.pp,
         vpp=rows.layouts.vpp,
         n_micro_batches=rows.n_micro_batches,
-        multiplicity=rows.stages.multiplicity.take(rows.stage_row, axis=1).T,
-        forward_s=classes(forward),
-        backward_s=classes(backward),
-        weight_s=classes(rows.tables.times.weight_s),
+        # Transposed views of class-major arrays: the schedules work on one class of all rows at a time.
+        multiplicity=rows.multiplicity().T,
+        forward_s=rows.in_class(forward).T,
+        backward_s=rows.in_class(backward).T,
+        weight_s=rows.in_class(rows.tables.times.weight_s).T,
         embedding_forward_s=ends(first, forward),
         embedding_backward_s=ends(first, backward),
         head_forward_s=ends(last, forward),
