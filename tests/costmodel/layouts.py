@@ -49,13 +49,13 @@ def job(rng: np.random.Generator, cluster: Cluster) -> TrainingJob:
     lora = int(rng.choice([0, 0, 0, 16]))
     return TrainingJob(
         model=catalog.model(str(rng.choice(MODELS))),
-        kind=str(rng.choice(KINDS)),  # type: ignore[arg-type]
+        kind=str(rng.choice(KINDS)),
         reference_forward=bool(rng.integers(2)),
         seq_len=int(rng.choice([512, 1024])),
         global_batch=int(rng.choice([96, 512, 1536, 2048])),
-        precision=str(rng.choice(precisions)),  # type: ignore[arg-type]
-        fp8_recipe=str(rng.choice(["delayed", "tensorwise", "blockwise"])),  # type: ignore[arg-type]
-        optimizer=str(rng.choice(OPTIMIZERS)),  # type: ignore[arg-type]
+        precision=str(rng.choice(precisions)),
+        fp8_recipe=str(rng.choice(["delayed", "tensorwise", "blockwise"])),
+        optimizer=str(rng.choice(OPTIMIZERS)),
         attention="flash" if cluster.gpu.compute_capability >= 80 and rng.integers(2) else "unfused",
         lora_rank=lora,
         frozen_dtype="nf4" if lora and rng.integers(2) else "same",

@@ -356,14 +356,14 @@ def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArr
             window = windows[stream.hidden_by]
             left = window.take(chosen)
             shown_s = exposed_s(all_s, left, stream.n_buckets.take(of_few))
-            if stream.phase in ("forward", "backward"):
-                window = window.copy()
-                window[chosen] = np.maximum(left - all_s, 0.0)
-                windows[stream.hidden_by] = window
+            # What one stream hides behind is taken: the next has what is left of it.
+            window = window.copy()
+            window[chosen] = np.maximum(left - all_s, 0.0)
+            windows[stream.hidden_by] = window
         hidden_s = all_s - shown_s
         if stream.phase != "step" and (rows.layouts.zero_stage >= 2).any():
             some = rows.take(chosen)
-            times = data.repeats(stream.phase, some.layouts, some.n_micro_batches.astype(float))
+            times = data.repeats(stream.phase, some.layouts, some.n_micro_batches / some.stage_copies())
             shown_s, hidden_s = times * shown_s, times * hidden_s
         exposed[chosen] += shown_s
         hidden[chosen] += hidden_s
