@@ -28,7 +28,9 @@ MODELS = [name for name in catalog.names("model") if name != "tiny"]
 
 
 def job(model: str = "llama-2-7b", **fields: object) -> TrainingJob:
-    return TrainingJob.model_validate({"model": catalog.model(model), "seq_len": 512, "global_batch": 64, **fields})
+    found = catalog.model(model)
+    seq_len = min(512, found.max_position_embeddings)
+    return TrainingJob.model_validate({"model": found, "seq_len": seq_len, "global_batch": 64, **fields})
 
 
 def whole(asked: TrainingJob, count: object) -> float:

@@ -67,7 +67,7 @@ def test_the_document_has_the_promised_fields(small_document: dict[str, Any]) ->
         assert low < layout["step_time_s"] < high
         assert 0 < layout["mfu_ratio"] < 1
         degrees = layout["layout"]
-        assert degrees["dp"] * degrees["tp"] * degrees["pp"] == 16
+        assert degrees["dp"] * degrees["tp"] * degrees["cp"] * degrees["pp"] == 16
 
 
 def test_layouts_are_sorted_and_differ_in_substance(small_plan: tuple[Plan, Path]) -> None:
@@ -158,19 +158,21 @@ def test_nothing_fits_says_by_how_much_and_what_would_help() -> None:
 
 
 def test_what_was_fixed_is_named_where_it_is_in_the_way() -> None:
-    request = PlanRequest(model="gpt3-13b", cluster="8xA100-80GB", global_batch=64, fix="tp=1,pp=1,recompute=none")
+    request = PlanRequest(
+        model="gpt3-13b", cluster="8xA100-80GB", global_batch=64, fix="tp=1,pp=1,zero_stage=1,recompute=none"
+    )
     found = plan(request)
     assert not found.feasible
     freed = [c["path"] for c in found.remedies[0]["changes"]]
     assert freed
     assert all(path.startswith("layout.") for path in freed)
-    fixed = {"tp": 1, "pp": 1, "recompute": "none"}
+    fixed = {"tp": 1, "pp": 1, "zero_stage": 1, "recompute": "none"}
     kept = {name: value for name, value in fixed.items() if f"layout.{name}" not in freed}
     assert all(found.remedies[0]["layout"][name] == value for name, value in kept.items())
 
 
 def test_no_legal_layout_names_the_rule() -> None:
-    found = plan(PlanRequest(model="gpt3-175b", cluster="128x8 A100-80GB", global_batch=1536, fix="tp=1,pp=1"))
+    found = plan(PlanRequest(model="gpt3-175b", cluster="128x8 A100-80GB", global_batch=1536, fix="tp=1,pp=1,cp=1"))
     assert not found.feasible
     assert found.nearest is not None
     assert found.nearest["rule"] == "batch_divides"

@@ -112,8 +112,8 @@ def test_routed_experts_are_assumed_balanced() -> None:
     for model in models:
         layers = [members for group in model.layers for members in [group.blocks]]
         routed = any(block_parameters(model, members).expert for members in layers)
-        assert ("expert_load_ratio" in resolved(model=model.name, seq_len=512).assumed) == routed
-        assert "expert_load_ratio" not in resolved(model=model.name, seq_len=512, expert_load=1.5).assumed
+        assert ("expert_load_ratio" in resolved(model=model.name, seq_len=128).assumed) == routed
+        assert "expert_load_ratio" not in resolved(model=model.name, seq_len=128, expert_load=1.5).assumed
 
 
 def test_post_training_takes_small_batches_in_pairs() -> None:

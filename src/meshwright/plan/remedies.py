@@ -183,7 +183,7 @@ def _without_freeing(
             yield grown
     fewer = list(_smaller_than(grown, larger_clusters(case.cluster), case))
     for alternatives in not_alone:
-        if remedy := first((*one, *more) for more in fewer for one in alternatives):
+        if remedy := first((*one, *more) for one in alternatives for more in fewer):
             yield remedy
 
 

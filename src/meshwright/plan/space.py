@@ -182,8 +182,22 @@ def space(
     recompute = _recompute_choices(fixed, recompute_modules(job) if modules is None else modules)
     replicas = _shard_replicas(cluster, cells, fixed)
     switches, first_line, n_lines = _switch_lines(cluster, cells, (plain_ok, parallel_ok), replicas, fixed, choices)
+    if not n_lines.all():
+        rejected = _with_unswitched(job, cluster, cells.take(np.flatnonzero(n_lines == 0)), fixed, rejected)
+        some = np.flatnonzero(n_lines)
+        cells, replicas, first_line, n_lines = cells.take(some), replicas[some], first_line[some], n_lines[some]
     first_row = np.concatenate([[0], np.cumsum(n_lines.astype(np.int64) * len(recompute))]).astype(np.int64)
     return Space(cells, first_row, first_line, replicas, switches, recompute, rejected)
+
+
+def _with_unswitched(
+    job: TrainingJob, cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], rejected: Mapping[str, int]
+) -> dict[str, int]:
+    """``rejected`` with the cells that fixed offloading leaves without any switches, by the rule that it breaks."""
+    for name in ("offload_optimizer", "offload_parameters"):
+        setattr(cells, name, np.full(len(cells), WORDS[name].index(fixed.get(name, "none")), np.int32))
+    broken = lawful(job, cluster, cells)[1]
+    return {rule: rejected.get(rule, 0) + broken.get(rule, 0) for rule in {**rejected, **broken}}
 
 
 def lawful(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> tuple[BoolArray, dict[str, int]]:

@@ -47,7 +47,14 @@ class Calls(NamedTuple):
 
 _KERNELS = ("gemm_time_s", "attention_time_s", "memory_time_s")
 _NETWORK = ("tuning_time_s", "ramp_factor")
-_PIPELINE = ("one_f_one_b_time_s", "interleaved_time_s")
+_PIPELINE = (
+    "one_f_one_b_time_s",
+    "interleaved_time_s",
+    "gpipe_time_s",
+    "zb_h1_time_s",
+    "zb_v_time_s",
+    "dual_pipe_time_s",
+)
 _PER_LAYER = N_("It sums the calls below over the layers of a stage and multiplies by the micro-batches.")
 #: full name of a number -> the calls that make it; other numbers have the formula of their own name, or none
 MADE_OF: Mapping[str, Calls] = {

@@ -82,38 +82,49 @@ class _Passed(NamedTuple):
         return _Passed(*(sum_s + ranks * (time_s + hop_s) for sum_s, time_s in zip(self, times, strict=True)))
 
 
-def ranks_of(profile: PipelineProfile, ranks: FloatArray) -> list[Rank]:
-    """Classes of a profile as ranks with two chunks; ``ranks`` (C, n) of each class, ``number`` the first one's number.
+class Work(NamedTuple):
+    """What the closed forms of V shapes take of a profile: (C, n) by rank class, (n,) of the ends and of a hop."""
 
-    The two chunks of a rank are equal but for what the first and the last virtual stage hold beyond a regular chunk,
-    both on rank 0; weight gradients share out like whole backwards.
-    """
-    found = []
-    before = np.zeros(ranks.shape[1])
-    for j in range(len(ranks)):
-        forward, backward, weight = (table.T[j] for table in (profile.forward_s, profile.backward_s, profile.weight_s))
-        halves = [(forward / 2, forward / 2), (backward / 2, backward / 2)]
-        if j == 0:
-            # A class of more ranks than the first has no ends that differ from the rest.
-            alone = ranks[0] == 1
-            ends = (
-                (profile.embedding_forward_s, profile.head_forward_s),
-                (profile.embedding_backward_s, profile.head_backward_s),
-            )
-            halves = [
-                (half + np.where(alone, (first - last) / 2, 0.0), half + np.where(alone, (last - first) / 2, 0.0))
-                for (half, _same), (first, last) in zip(halves, ends, strict=True)
-            ]
-        (f0, f1), (b0, b1) = halves
-        w0 = weight * np.divide(b0, backward, out=np.full_like(b0, 0.5), where=backward > 0)
-        w1 = weight - w0
-        found.append(Rank(before, f0, f1, b0 - w0, b1 - w1, w0, w1))
-        before = before + ranks[j]
-    return found
+    forward_s: FloatArray
+    backward_s: FloatArray
+    weight_s: FloatArray
+    embedding_forward_s: FloatArray
+    embedding_backward_s: FloatArray
+    head_forward_s: FloatArray
+    head_backward_s: FloatArray
+    hop_s: FloatArray
+
+    @classmethod
+    def of(cls, profile: PipelineProfile) -> Work:
+        """The columns of ``profile``, class first."""
+        return cls(*(getattr(profile, name).T for name in cls._fields))
+
+    def classes(self, ranks: FloatArray) -> list[Rank]:
+        """The first rank of each class, with two chunks; ``ranks`` (C, n) of each class.
+
+        The two chunks are equal but for what the first and the last virtual stage hold beyond a regular chunk, both on
+        rank 0; weight gradients share out like whole backwards.
+        """
+        found = []
+        # A class of more ranks than the first has no ends that differ from the rest.
+        alone = ranks[0] == 1
+        forward_ends = np.where(alone, self.embedding_forward_s - self.head_forward_s, 0.0) / 2
+        backward_ends = np.where(alone, self.embedding_backward_s - self.head_backward_s, 0.0) / 2
+        before = np.zeros_like(self.hop_s)
+        for j, count in enumerate(ranks):
+            f0 = self.forward_s[j] / 2 + (forward_ends if j == 0 else 0.0)
+            b0 = self.backward_s[j] / 2 + (backward_ends if j == 0 else 0.0)
+            f1, b1 = self.forward_s[j] - f0, self.backward_s[j] - b0
+            share = np.divide(b0, self.backward_s[j], out=np.full_like(b0, 0.5), where=self.backward_s[j] > 0)
+            w0 = self.weight_s[j] * share
+            w1 = self.weight_s[j] - w0
+            found.append(Rank(before, f0, f1, b0 - w0, b1 - w1, w0, w1))
+            before = before + count
+        return found
 
 
 def longest_path_s(
-    profile: PipelineProfile,
+    work: Work,
     ranks: FloatArray,
     m: FloatArray,
     skipped: Callable[[Rank, FloatArray, FloatArray], Skipped],
@@ -126,9 +137,7 @@ def longest_path_s(
     ``skipped(rank, pp, m)`` tells the schedule. ``joined``: forwards and backwards run as one in the steady state.
     ``turn``: the hop where the V turns (DualPipe, whose two halves are on different ranks), zero for a V of its own.
     """
-    hop = np.where(profile.pp > 1, profile.hop_s, 0.0)
-    pp = ranks.sum(axis=0)
-    classes = ranks_of(profile, ranks)
+    hop, pp, classes = work.hop_s, ranks.sum(axis=0), work.classes(ranks)
     places, every = _places(classes, ranks, skipped, pp, m, hop, turn)
     # Along all ranks the sums have one hop too many; in the last one each F1 and each I0 waits for the turn.
     f0, f1, i0, i1, joined_f0, joined_f1 = (sum_s - hop for sum_s in every)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.pipeline import FloatArray, PipelineProfile, Task, in_blocks
 from meshwright.costmodel.schedule import Ints, dualpipev
+from meshwright.costmodel.schedule._v_shape import Work
 
 NAME = "dualpipe"
 SPLITS_BACKWARD = True
@@ -53,8 +54,9 @@ def _time_s(profile: PipelineProfile) -> FloatArray:
     ranks = np.ascontiguousarray(profile.multiplicity.T, np.float64)
     before = np.cumsum(ranks, axis=0) - ranks
     first_half = np.clip(profile.pp / 2.0 - before, 0.0, ranks)
+    work = Work.of(profile)._asdict()
     in_half = first_half.any(axis=1)
-    profile.forward_s, profile.backward_s, profile.weight_s = (
-        table.T[in_half].T for table in (profile.forward_s, profile.backward_s, profile.weight_s)
+    work |= {name: column[in_half] for name, column in work.items() if column.ndim == 2}
+    return dualpipev.dual_pipe_time_s(
+        ranks=first_half[in_half], n_micro_batches=profile.n_micro_batches / 2.0, turn_hop_s=profile.hop_s, **work
     )
-    return dualpipev.dual_pipe_time_s(profile, first_half[in_half], profile.n_micro_batches / 2.0, profile.hop_s)

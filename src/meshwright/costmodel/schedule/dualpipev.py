@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.pipeline import FloatArray, PipelineProfile, Task, in_blocks
 from meshwright.costmodel.schedule import Ints
-from meshwright.costmodel.schedule._v_shape import Rank, Skipped, longest_path_s, stages_of_rank
+from meshwright.costmodel.schedule._v_shape import Rank, Skipped, Work, longest_path_s, stages_of_rank
 from meshwright.formula import formula
 
 NAME = "dualpipev"
@@ -101,19 +101,43 @@ def pipeline_time_s(profile: PipelineProfile) -> FloatArray:
 
 
 def _time_s(profile: PipelineProfile) -> FloatArray:
-    ranks = np.ascontiguousarray(profile.multiplicity.T, np.float64)
-    return dual_pipe_time_s(profile, ranks, profile.n_micro_batches.astype(float), np.zeros(len(profile.hop_s)))
+    ranks, m = np.ascontiguousarray(profile.multiplicity.T, np.float64), profile.n_micro_batches.astype(float)
+    no_turn = np.zeros_like(profile.hop_s)
+    return dual_pipe_time_s(ranks=ranks, n_micro_batches=m, turn_hop_s=no_turn, **Work.of(profile)._asdict())
 
 
 @formula("longest path through the order of github.com/deepseek-ai/DualPipe, closed form over rank classes", "s")
 def dual_pipe_time_s(
-    profile: PipelineProfile, ranks: FloatArray, n_micro_batches: FloatArray, turn_hop_s: FloatArray
+    *,
+    ranks: FloatArray,
+    n_micro_batches: FloatArray,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+    weight_s: FloatArray,
+    embedding_forward_s: FloatArray,
+    embedding_backward_s: FloatArray,
+    head_forward_s: FloatArray,
+    head_backward_s: FloatArray,
+    hop_s: FloatArray,
+    turn_hop_s: FloatArray,
 ) -> FloatArray:
     """Time of a DualPipe or DualPipeV pipeline, (n,): that of one V.
 
-    ``ranks`` (C, n) of the V in each class, the micro-batches that go through it, and the hop where it turns, (n,).
+    ``ranks`` of the V, ``forward_s``, ``backward_s`` and of it ``weight_s`` (C, n) of rank classes, both chunks;
+    ``embedding_*`` and ``head_*`` (n,), what the first and the last virtual stage take beyond a regular chunk;
+    ``n_micro_batches`` that go through the V and ``turn_hop_s``, the hop where it turns, (n,).
     """
-    return longest_path_s(profile, ranks, n_micro_batches, _skipped, joined=True, turn=turn_hop_s)
+    work = Work(
+        forward_s,
+        backward_s,
+        weight_s,
+        embedding_forward_s,
+        embedding_backward_s,
+        head_forward_s,
+        head_backward_s,
+        hop_s,
+    )
+    return longest_path_s(work, ranks, n_micro_batches, _skipped, joined=True, turn=turn_hop_s)
 
 
 def _skipped(rank: Rank, pp: FloatArray, m: FloatArray) -> Skipped:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel.pipeline import FloatArray, Phase, PipelineProfile, Task, in_blocks
 from meshwright.costmodel.schedule import Ints
-from meshwright.costmodel.schedule._v_shape import Rank, Skipped, longest_path_s, stages_of_rank
+from meshwright.costmodel.schedule._v_shape import Rank, Skipped, Work, longest_path_s, stages_of_rank
 from meshwright.formula import formula
 
 NAME = "zb-v"
@@ -74,15 +74,44 @@ def order(rank: int, pp: int, vpp: int, n_micro_batches: int) -> list[Task]:
 
 def pipeline_time_s(profile: PipelineProfile) -> FloatArray:
     """Seconds from the first forward to the last weight gradient, (n,); exact for even splits but for rare mixes."""
-    return in_blocks(zb_v_time_s, profile)
+    return in_blocks(_time_s, profile)
+
+
+def _time_s(profile: PipelineProfile) -> FloatArray:
+    ranks, m = np.ascontiguousarray(profile.multiplicity.T, np.float64), profile.n_micro_batches.astype(float)
+    return zb_v_time_s(ranks=ranks, n_micro_batches=m, **Work.of(profile)._asdict())
 
 
 @formula("longest path through the ZB-V order of arXiv 2401.10241 section 6, closed form over rank classes", "s")
-def zb_v_time_s(profile: PipelineProfile) -> FloatArray:
-    """Time of a ZB-V pipeline, (n,)."""
-    ranks = np.ascontiguousarray(profile.multiplicity.T, np.float64)
-    m, no_turn = profile.n_micro_batches.astype(float), np.zeros(len(profile.hop_s))
-    return longest_path_s(profile, ranks, m, _skipped, joined=False, turn=no_turn)
+def zb_v_time_s(
+    *,
+    ranks: FloatArray,
+    n_micro_batches: FloatArray,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+    weight_s: FloatArray,
+    embedding_forward_s: FloatArray,
+    embedding_backward_s: FloatArray,
+    head_forward_s: FloatArray,
+    head_backward_s: FloatArray,
+    hop_s: FloatArray,
+) -> FloatArray:
+    """Time of a ZB-V pipeline, (n,).
+
+    ``ranks``, ``forward_s``, ``backward_s`` and of it ``weight_s`` (C, n) of rank classes, both chunks; ``embedding_*``
+    and ``head_*`` (n,), what the first and the last virtual stage take beyond a regular chunk.
+    """
+    work = Work(
+        forward_s,
+        backward_s,
+        weight_s,
+        embedding_forward_s,
+        embedding_backward_s,
+        head_forward_s,
+        head_backward_s,
+        hop_s,
+    )
+    return longest_path_s(work, ranks, n_micro_batches, _skipped, joined=False, turn=np.zeros_like(hop_s))
 
 
 def _skipped(rank: Rank, pp: FloatArray, m: FloatArray) -> Skipped:
