@@ -9,7 +9,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.optimizer import orthogonalising_time_s, state_bytes_per_parameter, streamed_bytes_per_parameter
+from meshwright.costmodel.optimizer import (
+    orthogonalising_time_s,
+    state_bytes_per_parameter,
+    streamed_bytes_per_parameter,
+)
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster

@@ -423,7 +423,8 @@ def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: Inde
         shard_bytes = size_bytes / np.maximum(groups.size, 1)
         for code, name in enumerate(OFFLOADS[1:], start=1):
             away = rows.layouts.offload_parameters == code
-            time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
+            if away.any():
+                time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
     return np.asarray(time)
 
 
