@@ -44,17 +44,20 @@ def _value(layout: Layout, name: str) -> str:
 
 
 def _varying(layouts: Sequence[Layout]) -> list[str]:
-    varying = [name for name in USUAL if len({getattr(layout, name) for layout in layouts}) > 1]
+    varying = [name for name in USUAL if not _alike(layouts, name)]
     # Of the two usual schedules vpp says which.
     if {layout.schedule for layout in layouts} <= {"1f1b", "interleaved"} and "schedule" in varying:
         varying.remove("schedule")
     return varying
 
 
+def _alike(layouts: Sequence[Layout], name: str) -> bool:
+    return len({getattr(layout, name) for layout in layouts}) == 1
+
+
 def in_common(layouts: Sequence[Layout]) -> str:
     """The unusual columns in which all ``layouts`` agree, as text; empty where there are none."""
-    varying = _varying(layouts)
-    names = [name for name in USUAL if name not in varying and getattr(layouts[0], name) != USUAL[name]]
+    names = [name for name in USUAL if _alike(layouts, name) and getattr(layouts[0], name) != USUAL[name]]
     return " ".join(f"{name}={_value(layouts[0], name)}" for name in names)
 
 
