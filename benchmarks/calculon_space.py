@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, legal, pipeline_times, score
+from meshwright.costmodel.schedule import schedules
 from meshwright.formula import Ledger
 from meshwright.plan.search import CHUNK_ROWS, MEMORY_RULE, Found, budget_bytes, search
 from meshwright.plan.space import Choices, divisors, space
@@ -68,8 +69,8 @@ FIX = {"cp": 1, "stage_split": "even"}
 CHOICES = Choices(
     recompute_modules=("core_attention",), zero_stages=(0, 1), offloads=("none", "cpu"), rank_orders=ORDERS
 )
-#: Every column that our search knows, for the same job: about as many rows as calculon counts.
-EVERYTHING = Choices(offloads=("none", "cpu", "nvme"), rank_orders=ORDERS)
+#: Every column, schedule and order that our search knows, for the same job: more rows than calculon counts.
+EVERYTHING = Choices(schedules=tuple(schedules()), offloads=("none", "cpu", "nvme"), rank_orders=ORDERS)
 
 
 class Overlap(NamedTuple):
