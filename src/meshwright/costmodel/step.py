@@ -435,19 +435,22 @@ def _buckets(constants: Constants, parameters: FloatArray, dp: npt.NDArray[np.in
 
 
 def _tied_embedding_s(rows: Gathered) -> FloatArray:
-    """First and last stage add up the gradients of their copies of a tied embedding, (n,)."""
-    model = rows.job.model
-    if not model.tie_word_embeddings or not (rows.layouts.pp > 1).any():
+    """First and last stage add up the gradients of their copies of a tied embedding, (n,); nothing on one rank."""
+    job, model = rows.job, rows.job.model
+    trained = model.tie_word_embeddings and not job.lora_rank and "embedding" not in job.frozen
+    # Schedules whose stages go forth and back have the last on the first rank.
+    together = (rows.stages.counts[0, -1] > 0).take(rows.stage_row)
+    if not trained or together.all():
         return np.zeros(len(rows))
     placed, groups = rows.placed.layouts, rows.place("pp")
     first, kind = distinct((placed.tp, placed.cp, placed.pp, placed.dp, placed.rank_order))
     few = placed.take(first)
-    size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / few.tp
+    size = job.grad_bytes * model.vocab_size * model.hidden_size / few.tp
     per_node = np.where(groups.crosses_nodes[first], 1, 2)
     time = collective_time_s(
         "all_reduce", size, rows.cluster, np.full(len(few), 2), per_node, groups.groups_per_node[first], rows.constants
     )
-    return np.asarray(np.where(few.pp > 1, time, 0.0).take(kind).take(rows.place_row))
+    return np.where(together, 0.0, time.take(kind).take(rows.place_row))
 
 
 def _optimizer_s(rows: Gathered) -> FloatArray:
