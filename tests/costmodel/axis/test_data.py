@@ -8,6 +8,7 @@ import pytest
 from meshwright import catalog
 from meshwright.costmodel import evaluate
 from meshwright.costmodel.axis import data
+from meshwright.costmodel.mesh import place
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout, LayoutBatch
 from tests.costmodel.axis.wire import sent_bytes
@@ -79,6 +80,19 @@ def test_expert_gradients_are_reduced_over_the_ranks_that_share_them() -> None:
     """Tp 2 x cp 2 x dp 16 = 64 ranks hold 16 x 2 different parts of the experts: 2 ranks have each."""
     layout = Layout(dp=16, tp=2, sp=True, cp=2, ep=16, etp=2, zero_stage=1)
     assert _step_bytes(_job(global_batch=16), layout, experts=True) == pytest.approx(2.0 * PSI * BYTES * 1 / 2)
+
+
+def test_the_two_copies_of_a_dualpipe_stage_add_up_their_gradients() -> None:
+    """Arxiv 2412.19437, table 2: twice the parameters; each copy has seen half of the micro-batches. Without replicas
+    the two ranks exchange 2 psi x 1 / 2, with 16 replicas all 32 reduce together.
+    """
+    of = _job()
+    for dp in (1, 16):
+        layout = Layout(dp=dp, pp=4, schedule="dualpipe", zero_stage=0)
+        rows = LayoutBatch.of([layout])
+        assert int(place("dp", catalog.cluster("8x8 V100-32GB")[0], rows).size[0]) == 2 * dp
+        (reduction,) = [t for t in data.sends(of, np.array([PSI]), np.zeros(1), rows) if np.any(t.count)]
+        assert sent_bytes(reduction, 2 * dp) == pytest.approx(2.0 * PSI * BYTES * (2 * dp - 1) / (2 * dp))
 
 
 def test_gradients_travel_in_their_own_width() -> None:
