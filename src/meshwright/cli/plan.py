@@ -27,6 +27,7 @@ from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
 from meshwright.verbs.document import check_writable, render
 from meshwright.verbs.plan import plan as search
+from meshwright.verbs.report import scaling_of
 
 #: Terms named for a runner-up; the rest of its loss is in the JSON.
 TERMS_SHOWN = 3
@@ -81,10 +82,13 @@ def plan(
                 interrupts.check()
 
             found = search(request, on_progress=seen, timeline=timeline)
+            scaling = None
+            if output.report is not None and found.layouts and not found.interrupted:
+                scaling = scaling_of(request, found, seen)
         # An interrupted search without any layout leaves the files that were there.
         answered = bool(found.layouts) or not found.interrupted
         if answered:
-            output.write_report(found)
+            output.write_report(found, scaling)
         if output.json:
             print_text(render("plan", found))
         else:
