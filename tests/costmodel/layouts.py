@@ -82,7 +82,7 @@ def legal_layouts(rng: np.random.Generator, of: TrainingJob, cluster: Cluster, n
     zero = rng.integers(0, 4, size)
     one = np.ones(size, int)
     offload = np.where(zero >= 1, rng.choice([0, 0, *range(len(OFFLOADS))], size), 0)
-    columns: dict[str, Any] = {
+    columns = {
         "dp": dp,
         "dp_replicate": np.where(zero >= 1, rng.choice([1, 1, 2, 4], size), 1),
         "tp": tp,
@@ -105,12 +105,9 @@ def legal_layouts(rng: np.random.Generator, of: TrainingJob, cluster: Cluster, n
         "offload_parameters": np.where(zero >= 3, np.minimum(offload, rng.integers(0, len(OFFLOADS), size)), 0),
         "rank_order": rng.integers(0, len(RANK_ORDERS), size),
     }
-    batch = LayoutBatch(
-        **{name: column.astype(np.int32) for name, column in columns.items()},
-        schedules=names,
-        rank_orders=RANK_ORDERS,
-    )
+    rows: dict[str, Any] = {name: column.astype(np.int32) for name, column in columns.items()}
+    batch = LayoutBatch(**rows, schedules=names, rank_orders=RANK_ORDERS)
     violated = np.zeros(size, bool)
-    for rows in legal(of, cluster, batch).values():
-        violated |= rows
+    for broken in legal(of, cluster, batch).values():
+        violated |= broken
     return batch.take(np.flatnonzero(~violated)[:n])

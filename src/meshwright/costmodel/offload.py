@@ -9,7 +9,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.costmodel.optimizer import state_bytes_per_parameter, streamed_bytes_per_parameter
+from meshwright.costmodel.optimizer import (
+    orthogonalising_time_s,
+    state_bytes_per_parameter,
+    streamed_bytes_per_parameter,
+)
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
@@ -24,7 +28,8 @@ def offloaded_step_s(
 ) -> FloatArray:
     """Optimizer step of ``parameters`` elements a rank whose states are in host memory ("cpu") or on "nvme"; (n,).
 
-    The CPUs of a node stream the states of all its GPUs; from NVMe they are read and written back beside that.
+    The CPUs of a node stream the states of all its GPUs; from NVMe they are read and written back beside that. Muon
+    orthogonalises on the GPU, which has the gradients anyway.
     """
     memory_bytes_per_s = constants.get("host_memory_bytes_per_s") / cluster.gpus_per_node
     link = parameters * (job.grad_bytes + job.element_bytes) / cluster.gpu.host_bytes_per_s
@@ -32,6 +37,8 @@ def offloaded_step_s(
     if where == "nvme":
         disk_bytes_per_s = constants.get("nvme_bytes_per_s") / cluster.gpus_per_node
         update = np.maximum(update, 2.0 * parameters * state_bytes_per_parameter(job).optimizer / disk_bytes_per_s)
+    if job.optimizer == "muon":
+        update = update + orthogonalising_time_s(job, parameters, cluster.gpu, constants)
     return np.asarray(link + update + constants.get("step_fixed_s"))
 
 
