@@ -318,6 +318,8 @@ def _zero_choices(
     else:
         # With a pipeline gradients stay whole until the last micro-batch: stage 2 is stage 1.
         stages = [stage for stage in choices.zero_stages if not (stage == 2 and staged)]
+        if int(fixed.get("dp_replicate", 1)) > 1:
+            stages = [stage for stage in stages if stage > 0]
     found = []
     for stage in stages:
         # Without resharding a pipeline keeps whole weights for the step: that is stage 1 again.
@@ -326,7 +328,7 @@ def _zero_choices(
             reshard = [int(fixed["reshard_after_forward"])]
         hybrid = [0, 1] if replicable and choices.hybrid_shards and stage == 3 else [0]
         if "dp_replicate" in fixed:
-            hybrid = [int(int(fixed["dp_replicate"]) > 1 and stage > 0)]
+            hybrid = [int(int(fixed["dp_replicate"]) > 1)]
         found += [(stage, h, r) for h, r in itertools.product(hybrid, reshard if stage == 3 else reshard[:1])]
     return found
 
@@ -426,6 +428,10 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
     found = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(order)}
     switches = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
     switches["sp"] += int(fixed.get("sp", False))
+    # Copies of shard groups need shards: the rules see the mildest stage that has them.
+    replicas = int(fixed.get("dp_replicate", 1))
+    switches["zero_stage"] += int(fixed.get("zero_stage", replicas > 1))
+    switches["dp_replicate"] = np.full(len(table), replicas, np.int32)
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else choices.rank_orders
     return LayoutBatch(**found, **switches, schedules=names, stage_splits=splits, rank_orders=orders)
 
