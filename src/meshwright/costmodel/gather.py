@@ -197,6 +197,10 @@ class Gathered:
         trained, frozen_bytes = (table.take(self.state_row, axis=1) for table in tables)
         return trained, frozen_bytes
 
+    def holds(self, part: int, class_index: int | IndexArray) -> npt.NDArray[np.bool_]:
+        """Whether a rank of the class holds any of the part, (n,)."""
+        return self._of_stage(self.stages.counts[:, part], class_index) > 0
+
     def layers(self, class_index: int | IndexArray) -> FloatArray:
         """Layers on a rank of the class, (n,)."""
         return self._of_stage(self.stages.counts[:, 1:-1].sum(axis=1), class_index)

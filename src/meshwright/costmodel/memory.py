@@ -67,9 +67,8 @@ def peak(rows: Gathered) -> Peak:
     holders, owners = rows.take(held_first), rows.take(state_first)
     worst = np.zeros(len(rows), np.intp)
     highest = np.full(len(rows), -np.inf)
-    working = _working(holders)
     for index in range(rows.n_classes):
-        held = sum(_held(holders, index, working).values(), np.zeros(len(holders)))
+        held = sum(_held(holders, index).values(), np.zeros(len(holders)))
         states = sum(_states(owners, index).values(), np.zeros(len(owners)))
         # A rank class that a row does not have is never its worst.
         states = np.where(owners.present(index), states, -np.inf)
@@ -111,29 +110,26 @@ def gathered_weight_bytes(weights_bytes: FloatArray, n_layers: FloatArray, layou
     return np.where(layouts.zero_stage >= 3, weights_bytes * units / np.maximum(n_layers, 1.0), 0.0)
 
 
-def _working(rows: Gathered) -> FloatArray:
-    """Recomputed activations of the layer that runs backward, the largest of any kind of layer, (n,)."""
+def _working(rows: Gathered, class_index: int | IndexArray) -> FloatArray:
+    """Recomputed activations of the layer that runs backward, the largest that a rank of the class holds, (n,)."""
     table = rows.tables.activations.working_bytes
     working = np.zeros(len(rows))
-    if table.any():
-        for part in range(1, len(table) - 1):
-            working = np.maximum(working, rows.part(table, part))
+    for part in range(1, len(table) - 1):
+        if table[part].any():
+            working = np.maximum(working, np.where(rows.holds(part, class_index), rows.part(table, part), 0.0))
     return working
 
 
 def _held(
-    rows: Gathered, class_index: int | IndexArray, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+    rows: Gathered, class_index: int | IndexArray, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each.
-
-    ``working`` is the same on every rank.
-    """
+    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each."""
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
         rows.chunks_of_rank(),
         rows.in_class(tables.saved_bytes, class_index),
-        working,
+        _working(rows, class_index),
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
     token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
@@ -171,7 +167,7 @@ def _by_class(
     rows: Gathered, class_index: IndexArray, outside_bytes: FloatArray, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    tensors = _states(rows, class_index) | _held(rows, class_index, _working(rows), rank)
+    tensors = _states(rows, class_index) | _held(rows, class_index, rank)
     tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
     found_by = tensors | {"buffers": outside_bytes - context, "context": context}
     return {name: found_by[name] for name in MEMORY_CLASSES}
