@@ -65,16 +65,15 @@ def peak(rows: Gathered) -> Peak:
     held_first, held_row = distinct(rows.held_columns())
     state_first, state_row = distinct(rows.state_columns())
     holders, owners = rows.take(held_first), rows.take(state_first)
+    held = sum(_held(holders, None).values(), np.zeros(()))
+    states = sum(_states(owners, None).values(), np.zeros(()))
+    # A rank class that a row does not have is never its worst.
+    states = np.where(owners.multiplicity() > 0, states, -np.inf)
+    highest = held[0].take(held_row) + states[0].take(state_row)
     worst = np.zeros(len(rows), np.intp)
-    highest = np.full(len(rows), -np.inf)
-    for index in range(rows.n_classes):
-        held = sum(_held(holders, index).values(), np.zeros(len(holders)))
-        states = sum(_states(owners, index).values(), np.zeros(len(owners)))
-        # A rank class that a row does not have is never its worst.
-        states = np.where(owners.present(index), states, -np.inf)
-        here = held.take(held_row) + states.take(state_row)
-        if index:
-            np.copyto(worst, index, where=here > highest)
+    for index in range(1, rows.n_classes):
+        here = held[index].take(held_row) + states[index].take(state_row)
+        worst = np.where(here > highest, index, worst)
         highest = np.maximum(highest, here)
     outside = (_buffers(owners) + rows.constants.get("context_bytes")).take(state_row)
     allocated = highest + outside
@@ -82,11 +81,14 @@ def peak(rows: Gathered) -> Peak:
     return Peak(allocated, reserved, worst, outside)
 
 
-def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each, and of gathered weights."""
+def _states(rows: Gathered, class_index: IndexArray | None) -> dict[str, FloatArray]:
+    """Bytes of weights, gradients and optimizer state on a rank of the class, and of gathered weights.
+
+    Arrays (n,), or (C, n) of every class.
+    """
     layouts, per_parameter = rows.layouts, state_bytes_per_parameter(rows.job)
-    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gather")}
     trained, frozen_bytes = rows.rank_weights(class_index)
+    total = {name: np.zeros(trained.shape[1:]) for name in ("weights", "gradients", "optimizer", "gather")}
     for experts in (False, True):
         if not (trained[int(experts)].any() or frozen_bytes[int(experts)].any()):
             continue
@@ -110,20 +112,26 @@ def gathered_weight_bytes(weights_bytes: FloatArray, n_layers: FloatArray, layou
     return np.where(layouts.zero_stage >= 3, weights_bytes * units / np.maximum(n_layers, 1.0), 0.0)
 
 
-def _working(rows: Gathered, class_index: int | IndexArray) -> FloatArray:
-    """Recomputed activations of the layer that runs backward, the largest that a rank of the class holds, (n,)."""
+def _working(rows: Gathered, class_index: IndexArray | None) -> FloatArray:
+    """Recomputed activations of the layer that runs backward, the largest that a rank of the class holds.
+
+    Arrays (n,), or (C, n) of every class.
+    """
     table = rows.tables.activations.working_bytes
-    working = np.zeros(len(rows))
+    working = np.zeros(())
     for part in range(1, len(table) - 1):
         if table[part].any():
-            working = np.maximum(working, np.where(rows.holds(part, class_index), rows.part(table, part), 0.0))
+            working = np.maximum(working, rows.holds(part, class_index) * rows.part(table, part))
     return working
 
 
 def _held(
-    rows: Gathered, class_index: int | IndexArray, rank: npt.NDArray[np.int32] | None = None
+    rows: Gathered, class_index: IndexArray | None, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each."""
+    """Bytes that the passes hold on a rank of the class (the fullest by default): (n,), or (C, n) of every class.
+
+    What is gathered (n,) is the same on every rank.
+    """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
@@ -139,9 +147,9 @@ def _held(
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
-    """Chunk activations alive at the peak on ``rank``, (n,)."""
+    """Chunk activations alive at the peak on ``rank``, of its shape: (n,) or (C, n)."""
     layouts, m = rows.layouts, rows.n_micro_batches
-    alive = np.zeros(len(rows))
+    alive = np.zeros(rank.shape)
     for code, name in enumerate(layouts.schedules):
         chosen = layouts.schedule == code
         if chosen.any():

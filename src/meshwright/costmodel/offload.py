@@ -31,9 +31,9 @@ def offloaded_step_s(
     The CPUs of a node stream the states of all its GPUs; from NVMe they are read and written back beside that. Muon
     orthogonalises on the GPU, which has the gradients anyway.
     """
-    host_bytes_per_s = constants.get("host_memory_bytes_per_s") / cluster.gpus_per_node
-    link = parameters * (job.grad_bytes + job.element_bytes) / cluster.gpu.pcie_bytes_per_s
-    update = parameters * streamed_bytes_per_parameter(job) / host_bytes_per_s
+    memory_bytes_per_s = constants.get("host_memory_bytes_per_s") / cluster.gpus_per_node
+    link = parameters * (job.grad_bytes + job.element_bytes) / cluster.gpu.host_bytes_per_s
+    update = parameters * streamed_bytes_per_parameter(job) / memory_bytes_per_s
     if where == "nvme":
         disk_bytes_per_s = constants.get("nvme_bytes_per_s") / cluster.gpus_per_node
         update = np.maximum(update, 2.0 * parameters * state_bytes_per_parameter(job).optimizer / disk_bytes_per_s)
@@ -42,10 +42,10 @@ def offloaded_step_s(
     return np.asarray(link + update + constants.get("step_fixed_s"))
 
 
-@formula("ZeRO-Infinity, arXiv 2104.07857 section 5: each rank fetches its shard over its own PCIe link", "s")
+@formula("ZeRO-Infinity, arXiv 2104.07857 section 5: each rank fetches its shard over its own link to the host", "s")
 def fetch_s(size_bytes: FloatArray, cluster: Cluster, constants: Constants, where: str) -> FloatArray:
     """Time to bring ``size_bytes`` of a rank's weight shard from host memory or NVMe to the GPU, (n,)."""
-    rate = cluster.gpu.pcie_bytes_per_s
+    rate = cluster.gpu.host_bytes_per_s
     if where == "nvme":
         rate = min(rate, constants.get("nvme_bytes_per_s") / cluster.gpus_per_node)
     return np.asarray(size_bytes / rate)

@@ -64,18 +64,18 @@ def divides(tensor_kind: str, layouts: LayoutBatch, *, experts: bool = False) ->
     return np.where(sharded, np.maximum(ranks, 1), 1).astype(float)
 
 
-def repeats(phase: str, layouts: LayoutBatch, n_micro_batches: FloatArray) -> FloatArray:
-    """How often a step sends what ``sends`` lists under ``phase``, (n,).
+def every_micro_batch(phase: str, layouts: LayoutBatch) -> BoolArray:
+    """Whether each micro-batch sends what ``sends`` lists under ``phase``, or all of a step together once; (n,).
 
-    ``reduction``: for every micro-batch once gradients are sharded, else once. ``forward``, ``backward``: gathers of
+    ``reduction``: each once gradients are sharded. ``forward``, ``backward``: gathers of
     sharded weights. Resharding after the forward gathers for both passes of every micro-batch. Without it a backward
     finds the weights in place; a pipeline then keeps them for the whole step (arXiv 2407.21783, section 3.3.2).
     """
     if phase == "reduction":
-        return np.where((layouts.zero_stage >= 2) & (layouts.pp == 1), n_micro_batches, 1.0)
+        return np.asarray((layouts.zero_stage >= 2) & (layouts.pp == 1))
     if phase == "forward":
-        return np.where((layouts.reshard_after_forward != 0) | (layouts.pp == 1), n_micro_batches, 1.0)
-    return n_micro_batches if phase == "backward" else np.ones(len(layouts))
+        return np.asarray((layouts.reshard_after_forward != 0) | (layouts.pp == 1))
+    return np.full(len(layouts), phase == "backward")
 
 
 def sends(
@@ -83,7 +83,7 @@ def sends(
 ) -> list[Traffic]:
     """Gradient and weight traffic of ``trained`` elements and ``frozen_bytes`` a rank, (n,).
 
-    ``count`` is 1 where a row has the traffic at all; ``repeats`` says how often a step does. Without ZeRO one
+    ``count`` is 1 where a row has the traffic at all; ``every_micro_batch`` says how often. Without ZeRO one
     all-reduce of the gradients; with it a reduce-scatter of the gradients (over replicas of the shards an all-reduce
     of what is left) and an all-gather of the updated weights, which stage 3 does layer by layer in the passes.
     """
