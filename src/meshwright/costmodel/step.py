@@ -341,9 +341,12 @@ def _data_parallel_s(
     often = [
         np.where(stream.time_s > 0, 1 + data.every_micro_batch(stream.phase, senders.layouts), 0) for stream in streams
     ]
-    first, kind_of_sender = distinct([(number, 3) for number in often]) if often else ([], np.zeros(0, np.intp))
+    if not streams:
+        return exposed, hidden
+    first, kind_of_sender = distinct([(number, 3) for number in often])
     kind = kind_of_sender.take(sender_row)
-    for index, stands in enumerate(first):
+    passes = rows.n_micro_batches / rows.stage_copies()
+    for index, stands in enumerate(first.tolist()):
         chosen = np.flatnonzero(kind == index)
         sender, pipeline = sender_row.take(chosen), pipe.row.take(chosen)
         left = {"backward": pipe.backward_s.take(pipeline), "forward": pipe.forward_s.take(pipeline)}
