@@ -335,7 +335,6 @@ def _data_parallel_s(
     of one micro-batch; what every micro-batch gathers for its passes goes first.
     """
     streams = _streams(senders)
-    passes = rows.n_micro_batches / rows.stage_copies()
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
     # Rows that send the same streams equally often (0: never, 1: once a step, 2: every micro-batch) go together.
     often = [
