@@ -10,7 +10,7 @@ document, with the files of docs/examples at hand. ``console`` blocks hold ``$ c
 * ``<!-- test: skip installs -->`` not run; allowed for installation commands and the test command itself only.
 
 ``tests/test_docs.py`` does the checking. ``python tools/doc_blocks.py`` pastes the present output into every checked
-block that shows all of it (no ``...`` line).
+block that shows all of it (no ``...`` line); ``python tools/doc_blocks.py docs/planning.md`` into one page.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _pasted(block: Block, work: Path, environment: dict[str, str]) -> str:
 
 def main() -> None:
     """Paste the present output into every page."""
-    for path in documents():
+    for path in [Path(a).resolve() for a in sys.argv[1:]] or documents():
         text = path.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             work, environment = workplace(Path(folder))
