@@ -43,6 +43,10 @@ def _value(layout: Layout, name: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _unusual(layouts: Sequence[Layout]) -> list[str]:
+    return [name for name in USUAL if any(getattr(layout, name) != USUAL[name] for layout in layouts)]
+
+
 def _varying(layouts: Sequence[Layout]) -> list[str]:
     varying = [name for name in USUAL if not _alike(layouts, name)]
     # Of the two usual schedules vpp says which.
@@ -62,9 +66,12 @@ def in_common(layouts: Sequence[Layout]) -> str:
 
 
 def layout_table(estimates: Sequence[Estimate], chosen: int | None, *, wide: bool = False) -> Table:
-    """One row a candidate. The unit stands in the header, so that a column compares at a glance."""
+    """One row a candidate. The unit stands in the header, so that a column compares at a glance.
+
+    Columns beyond the base ones: those that differ among the candidates; ``wide``, all that leave their usual value.
+    """
     layouts = [estimate.layout for estimate in estimates]
-    extra = list(USUAL) if wide else _varying(layouts)
+    extra = _unusual(layouts) if wide else _varying(layouts)
     table = Table(box=None, padding=(0, 2 if wide or len(extra) <= 2 else 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("#\n", justify="right")
     for name in (*BASE, *extra):

@@ -19,9 +19,10 @@ from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.cli.verdict import buys, condition, name_of, needed, sentence, tight_faster, training
+from meshwright.cli.verdict import buys, condition, name_of, needed, not_validated, sentence, tight_faster, training
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
+from meshwright.specs.estimate import Estimate
 from meshwright.specs.plan import Placement, Plan, Runner
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
@@ -134,6 +135,7 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     """The verdict, the candidates, where time and memory of the chosen one go."""
     best = found.layouts[found.chosen]
     console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
+    print_not_validated(console, best)
     if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
         console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s, found))
     for asked in found.conditions:
@@ -150,6 +152,12 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     print_breakdown(console, best)
     console.print()
     print_memory(console, best)
+
+
+def print_not_validated(console: Console, estimate: Estimate) -> None:
+    """A line where something of the layout was never compared with a measured run."""
+    if (said := not_validated(estimate)) is not None:
+        console.print(said, style="yellow")
 
 
 def print_nothing(console: Console, found: Plan) -> None:

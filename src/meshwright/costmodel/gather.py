@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,14 +75,13 @@ class Placed:
     variant: npt.NDArray[np.int32]
 
 
-@dataclass(slots=True)
+@dataclass
 class Gathered:
     """``n`` layouts over C rank classes and K parts.
 
-    ``cell_row`` (n,) into ``cells``; ``place_row`` (n,) into ``placed``; ``mask_row`` (n,) into the recompute masks;
-    ``block_row`` (n,) into the tables of blocks (K, r); ``stage_row`` (n,) into ``stages`` (.., d); ``state_row`` (n,)
-    into ``trained`` (2, C, s), the trained elements of dense and of expert weights that a rank of each class holds,
-    and ``frozen_bytes`` (2, C, s), the bytes of those that are only read.
+    ``cell_row`` (n,) into ``cells``; ``mask_row`` (n,) into the recompute masks. Each of the cells has its row in
+    ``stages`` (.., d), in ``trained`` (2, C, s), the trained elements of dense and of expert weights that a rank of
+    each class holds, and in ``frozen_bytes`` (2, C, s), the bytes of those that are only read.
     """
 
     job: TrainingJob
@@ -91,28 +91,23 @@ class Gathered:
     cells: LayoutBatch
     cell_row: IndexArray
     placed: Placed
-    place_row: IndexArray
     mask_row: IndexArray
     tables: Tables
-    block_row: IndexArray
     stages: StageTable
-    stage_row: IndexArray
+    stage_of_cell: IndexArray
     trained: FloatArray
     frozen_bytes: FloatArray
-    state_row: IndexArray
-    n_micro_batches: npt.NDArray[np.int32]
+    state_of_cell: IndexArray
 
     @classmethod
     def of(cls, job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constants: Constants) -> Gathered:
         """Build the tables that ``layouts`` need."""
         cells, cell_row = _cells(layouts)
         placed, shaped = _placed(cluster, cells)
-        place_row = layouts.rank_order * np.intp(len(cells)) + cell_row
         mask_row, masks = _masks(layouts)
         stages, stage_of_cell = _stages(job, cells)
         state_first, state_of_cell = distinct((cells.tp, cells.ep, cells.etp, (stage_of_cell, stages.counts.shape[-1])))
         trained, frozen_bytes = _rank_weights(job, cells.take(state_first), stages, stage_of_cell[state_first])
-        n_micro_batches = (job.global_batch // (cells.dp * cells.micro_batch)).astype(np.int32)
         return cls(
             job=job,
             cluster=cluster,
@@ -121,16 +116,13 @@ class Gathered:
             cells=cells,
             cell_row=cell_row,
             placed=placed,
-            place_row=place_row,
             mask_row=mask_row,
             tables=Tables(job, cluster, constants, shaped, masks),
-            block_row=(placed.shape.take(place_row) * 2 + layouts.sp) * len(masks) + mask_row,
             stages=stages,
-            stage_row=stage_of_cell.take(cell_row),
+            stage_of_cell=stage_of_cell,
             trained=trained,
             frozen_bytes=frozen_bytes,
-            state_row=state_of_cell.take(cell_row),
-            n_micro_batches=n_micro_batches.take(cell_row),
+            state_of_cell=state_of_cell,
         )
 
     def __len__(self) -> int:
@@ -138,10 +130,39 @@ class Gathered:
 
     def take(self, index: npt.NDArray[np.intp]) -> Gathered:
         """The rows of ``index``, on the same tables."""
-        rows = ("cell_row", "place_row", "mask_row", "block_row", "stage_row", "state_row", "n_micro_batches")
         return dataclasses.replace(
-            self, layouts=self.layouts.take(index), **{name: getattr(self, name).take(index) for name in rows}
+            self,
+            layouts=self.layouts.take(index),
+            cell_row=self.cell_row.take(index),
+            mask_row=self.mask_row.take(index),
         )
+
+    @functools.cached_property
+    def place_row(self) -> IndexArray:
+        """The row of each layout in ``placed``, (n,)."""
+        return np.asarray(self.layouts.rank_order * np.intp(len(self.cells)) + self.cell_row)
+
+    @functools.cached_property
+    def block_row(self) -> IndexArray:
+        """The row of each layout in the tables of blocks (K, r), (n,)."""
+        shape_row = self.placed.shape.take(self.place_row) * 2 + self.layouts.sp
+        return np.asarray(shape_row * len(self.tables.masks) + self.mask_row)
+
+    @functools.cached_property
+    def stage_row(self) -> IndexArray:
+        """The row of each layout in ``stages``, (n,)."""
+        return self.stage_of_cell.take(self.cell_row)
+
+    @functools.cached_property
+    def state_row(self) -> IndexArray:
+        """The row of each layout in ``trained`` and ``frozen_bytes``, (n,)."""
+        return self.state_of_cell.take(self.cell_row)
+
+    @functools.cached_property
+    def n_micro_batches(self) -> npt.NDArray[np.int32]:
+        """Micro-batches of each replica in a step, (n,)."""
+        of_cell = self.job.global_batch // (self.cells.dp * self.cells.micro_batch)
+        return np.asarray(of_cell.astype(np.int32).take(self.cell_row))
 
     def held_columns(self) -> tuple[Column, ...]:
         """Cell, sequence parallelism and recompute mask as columns of ``distinct``: what a rank holds for backward."""
@@ -157,9 +178,9 @@ class Gathered:
         return (self.cell_row, len(self.cells)), *(getattr(self.layouts, name) for name in _STATE_SWITCHES)
 
     def traffic_columns(self) -> tuple[Column, ...]:
-        """What gradient and weight traffic of one message depends on, as columns of ``distinct``."""
+        """What the traffic of gradients and weights and the optimizer depend on, as columns of ``distinct``."""
         layouts = self.layouts
-        switches = (layouts.zero_stage, layouts.dp_replicate, layouts.reshard_after_forward, layouts.offload_parameters)
+        switches = (getattr(layouts, name) for name in _STATE_SWITCHES)
         order = (layouts.rank_order, len(layouts.rank_orders))
         return ((self.state_row, self.trained.shape[-1]), layouts.dp, layouts.cp, *switches, order)
 
@@ -168,37 +189,41 @@ class Gathered:
         """Rank classes of the row that has most; others are padded with multiplicity 0."""
         return len(self.stages.multiplicity)
 
-    def part(self, table: FloatArray, part: int) -> FloatArray:
+    def part(self, table: FloatArray, part: int | np.intp) -> FloatArray:
         """One part's column of a block table, (n,)."""
         return np.asarray(table[part].take(self.block_row))
 
-    def in_class(self, table: FloatArray, class_index: int | IndexArray) -> FloatArray:
-        """Sum over parts of count x ``table`` (K, r) for a rank class (one for all rows, or one a row): (n,)."""
-        total: FloatArray | None = None
-        for part in range(len(table)):
-            counts = self.stages.counts[:, part]
+    def in_class(self, table: FloatArray, class_index: IndexArray | None = None) -> FloatArray:
+        """Sum over parts of count x ``table`` (K, r): (n,) for the rank class of each row, (C, n) for every class.
+
+        The same holds for what follows.
+        """
+        shape = (len(self),) if class_index is not None else (self.n_classes, len(self))
+        total = np.zeros(shape)
+        for part in np.flatnonzero(table.any(axis=1)):
+            of_part, counts = self.part(table, part), self.stages.counts[:, part]
+            if class_index is not None:
+                total += counts[class_index, self.stage_row] * of_part
+                continue
             # Most classes hold no embedding and no head: nothing to gather there.
-            if (counts if isinstance(class_index, np.ndarray) else counts[class_index]).any():
-                held = self._of_stage(counts, class_index) * self.part(table, part)
-                total = held if total is None else total + held
-        return np.zeros(len(self)) if total is None else total
+            for index in np.flatnonzero(counts.any(axis=1)):
+                total[index] += counts[index].take(self.stage_row) * of_part
+        return total
 
-    def _of_stage(self, table: FloatArray, class_index: int | IndexArray) -> FloatArray:
-        """A stage table's column, (n,): ``table`` is (C, d)."""
-        if isinstance(class_index, np.ndarray):
-            return np.asarray(table[class_index, self.stage_row])
-        return np.asarray(table[class_index].take(self.stage_row))
+    def _of_stage(self, table: FloatArray | npt.NDArray[np.int32], class_index: IndexArray | None) -> npt.NDArray[Any]:
+        """A stage table's columns: ``table`` is (C, d)."""
+        if class_index is None:
+            return np.asarray(table.take(self.stage_row, axis=1))
+        return np.asarray(table[class_index, self.stage_row])
 
-    def rank_weights(self, class_index: int | IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Trained elements and frozen bytes of dense and of expert weights on a rank of the class, (2, n) each."""
-        if isinstance(class_index, np.ndarray):
-            return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
-        tables = (self.trained[:, class_index], self.frozen_bytes[:, class_index])
-        trained, frozen_bytes = (table.take(self.state_row, axis=1) for table in tables)
-        return trained, frozen_bytes
+    def rank_weights(self, class_index: IndexArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Trained elements and frozen bytes of dense and of expert weights on a rank of the class, (2, .., n) each."""
+        if class_index is None:
+            return self.trained.take(self.state_row, axis=2), self.frozen_bytes.take(self.state_row, axis=2)
+        return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
 
-    def layers(self, class_index: int | IndexArray) -> FloatArray:
-        """Layers on a rank of the class, (n,)."""
+    def layers(self, class_index: IndexArray | None = None) -> FloatArray:
+        """Layers on a rank of the class."""
         return self._of_stage(self.stages.counts[:, 1:-1].sum(axis=1), class_index)
 
     def most_layers(self) -> FloatArray:
@@ -213,15 +238,13 @@ class Gathered:
         """Model chunks that a rank holds, (n,): vpp, or more where a schedule keeps stages twice."""
         return np.asarray(self.layouts.vpp * self.stage_copies(), np.int32)
 
-    def first_rank(self, class_index: int | IndexArray) -> npt.NDArray[np.int32]:
-        """The first rank of the class, (n,)."""
-        if isinstance(class_index, np.ndarray):
-            return np.asarray(self.stages.first_rank[class_index, self.stage_row])
-        return np.asarray(self.stages.first_rank[class_index].take(self.stage_row))
+    def first_rank(self, class_index: IndexArray | None = None) -> npt.NDArray[np.int32]:
+        """The first rank of the class."""
+        return self._of_stage(self.stages.first_rank, class_index)
 
-    def present(self, class_index: int) -> npt.NDArray[np.bool_]:
-        """Rows that have the class at all, (n,)."""
-        return np.asarray((self.stages.multiplicity[class_index] > 0).take(self.stage_row))
+    def multiplicity(self) -> npt.NDArray[np.int32]:
+        """Ranks of every class, (C, n): 0 where a row does not have it."""
+        return self._of_stage(self.stages.multiplicity, None)
 
     def heaviest_weights(self) -> tuple[FloatArray, FloatArray]:
         """Trained elements and frozen bytes, dense and expert, each of the rank that holds most of it, (2, n)."""

@@ -65,17 +65,15 @@ def peak(rows: Gathered) -> Peak:
     held_first, held_row = distinct(rows.held_columns())
     state_first, state_row = distinct(rows.state_columns())
     holders, owners = rows.take(held_first), rows.take(state_first)
+    held = sum(_held(holders, None, _working(holders)).values(), np.zeros(()))
+    states = sum(_states(owners, None).values(), np.zeros(()))
+    # A rank class that a row does not have is never its worst.
+    states = np.where(owners.multiplicity() > 0, states, -np.inf)
+    highest = held[0].take(held_row) + states[0].take(state_row)
     worst = np.zeros(len(rows), np.intp)
-    highest = np.full(len(rows), -np.inf)
-    working = _working(holders)
-    for index in range(rows.n_classes):
-        held = sum(_held(holders, index, working).values(), np.zeros(len(holders)))
-        states = sum(_states(owners, index).values(), np.zeros(len(owners)))
-        # A rank class that a row does not have is never its worst.
-        states = np.where(owners.present(index), states, -np.inf)
-        here = held.take(held_row) + states.take(state_row)
-        if index:
-            np.copyto(worst, index, where=here > highest)
+    for index in range(1, rows.n_classes):
+        here = held[index].take(held_row) + states[index].take(state_row)
+        worst = np.where(here > highest, index, worst)
         highest = np.maximum(highest, here)
     outside = (_buffers(owners) + rows.constants.get("context_bytes")).take(state_row)
     allocated = highest + outside
@@ -83,11 +81,14 @@ def peak(rows: Gathered) -> Peak:
     return Peak(allocated, reserved, worst, outside)
 
 
-def _states(rows: Gathered, class_index: int | IndexArray) -> dict[str, FloatArray]:
-    """Bytes of weights, gradients and optimizer state on a rank of the class, (n,) each, and of gathered weights."""
+def _states(rows: Gathered, class_index: IndexArray | None) -> dict[str, FloatArray]:
+    """Bytes of weights, gradients and optimizer state on a rank of the class, and of gathered weights.
+
+    Arrays (n,), or (C, n) of every class.
+    """
     layouts, per_parameter = rows.layouts, state_bytes_per_parameter(rows.job)
-    total = {name: np.zeros(len(rows)) for name in ("weights", "gradients", "optimizer", "gather")}
     trained, frozen_bytes = rows.rank_weights(class_index)
+    total = {name: np.zeros(trained.shape[1:]) for name in ("weights", "gradients", "optimizer", "gather")}
     for experts in (False, True):
         if not (trained[int(experts)].any() or frozen_bytes[int(experts)].any()):
             continue
@@ -122,11 +123,11 @@ def _working(rows: Gathered) -> FloatArray:
 
 
 def _held(
-    rows: Gathered, class_index: int | IndexArray, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+    rows: Gathered, class_index: IndexArray | None, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
-    """Bytes that the passes hold on a rank of the class (the fullest by default), (n,) each.
+    """Bytes that the passes hold on a rank of the class (the fullest by default): (n,), or (C, n) of every class.
 
-    ``working`` is the same on every rank.
+    ``working`` (n,) is the same on every rank, and so is what is gathered.
     """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
@@ -143,9 +144,9 @@ def _held(
 
 
 def _in_flight(rows: Gathered, rank: npt.NDArray[np.int32]) -> FloatArray:
-    """Chunk activations alive at the peak on ``rank``, (n,)."""
+    """Chunk activations alive at the peak on ``rank``, of its shape: (n,) or (C, n)."""
     layouts, m = rows.layouts, rows.n_micro_batches
-    alive = np.zeros(len(rows))
+    alive = np.zeros(rank.shape)
     for code, name in enumerate(layouts.schedules):
         chosen = layouts.schedule == code
         if chosen.any():

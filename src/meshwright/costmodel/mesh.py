@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.schedule import copies
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.layout import LayoutBatch
 
@@ -15,18 +16,19 @@ IntArray = npt.NDArray[np.int32]
 
 #: The groups that collectives run over, each as the sub-axes that it spans. Data parallelism has its shard groups
 #: inside, where links are fast, and the replicas of them outside (HSDP); context-parallel ranks hold equal weights, so
-#: they share the sharding. Experts have a mesh of their own over the same ranks.
+#: they share the sharding, and so do the ranks of one pipeline that hold the same stage (``pp_copies``). Experts have a
+#: mesh of their own over the same ranks.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "tp": ("tp",),
     "cp": ("cp",),
     "pp": ("pp",),
-    "dp": ("cp", "dp"),
-    "shard": ("cp", "dp_shard"),
+    "dp": ("cp", "dp", "pp_copies"),
+    "shard": ("cp", "dp_shard", "pp_copies"),
     "replicate": ("dp_replicate",),
     "ep": ("ep",),
     "etp": ("etp",),
-    "expert_all": ("edp",),
-    "expert_shard": ("edp_shard",),
+    "expert_all": ("edp", "pp_copies"),
+    "expert_shard": ("edp_shard", "pp_copies"),
     "expert_replicate": ("edp_replicate",),
 }
 #: What stands in the place of an axis of the rank order for expert weights (Megatron's expert rank generator).
@@ -77,6 +79,8 @@ def place(group: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
 
 
 def _degree(name: str, layouts: LayoutBatch) -> IntArray:
+    if name == "pp_copies":
+        return np.asarray(copies(layouts) * np.ones(len(layouts)), np.int32)
     if name == "edp":
         return expert_dp(layouts)
     if name == "edp_shard":
@@ -88,7 +92,7 @@ def _degree(name: str, layouts: LayoutBatch) -> IntArray:
 
 def _stride(name: str, layouts: LayoutBatch, *, experts: bool) -> IntArray:
     """Distance in ranks between neighbours along an axis, (n,)."""
-    axis = name.removesuffix("_shard").removesuffix("_replicate")
+    axis = name.removesuffix("_shard").removesuffix("_replicate").removesuffix("_copies")
     stride = np.ones(len(layouts), np.int32)
     for code, order in enumerate(layouts.rank_orders):
         rows = layouts.rank_order == code if len(layouts.rank_orders) > 1 else slice(None)
@@ -99,4 +103,7 @@ def _stride(name: str, layouts: LayoutBatch, *, experts: bool) -> IntArray:
             stride[rows] *= _degree(of_mesh, layouts)[rows]
     if name.endswith("_replicate"):
         stride = stride * _degree(name.removesuffix("_replicate") + "_shard", layouts)
+    if name == "pp_copies":
+        # Mirrored ranks; those at the ends are the farthest apart.
+        stride = stride * np.maximum(layouts.pp - 1, 1)
     return stride

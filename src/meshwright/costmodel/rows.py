@@ -11,6 +11,8 @@ import numpy.typing as npt
 _DENSE_LIMIT = 1 << 22
 #: Above this many cells the combinations so far are coded anew, so that tables stay in cache.
 _RECODE_LIMIT = 1 << 17
+#: Columns of at most this many values are their own codes, whether all of them occur or not.
+_FEW_VALUES = 4
 
 
 #: A column of small non-negative integers, or codes 0..size-1 with their number.
@@ -30,15 +32,25 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
             n_values *= n_more
             if n_values > _RECODE_LIMIT:
                 codes, n_values = dense_codes(codes)
-    codes, n_values = dense_codes(codes)
-    first = np.empty(n_values, np.intp)
+    if n_values > _RECODE_LIMIT:
+        codes, n_values = dense_codes(codes)
+    codes = np.asarray(codes, np.intp)
+    first = np.full(n_values, -1, np.intp)
     # Written back to front, so that the first row of each combination stays.
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return first, codes
+    present = np.flatnonzero(first >= 0)
+    if len(present) == n_values:
+        return first, codes
+    number = np.empty(n_values, np.intp)
+    number[present] = np.arange(len(present))
+    return np.asarray(first[present], np.intp), number.take(codes)
 
 
 def _coded(column: Column) -> tuple[npt.NDArray[np.integer], int]:
-    return column if isinstance(column, tuple) else dense_codes(column)
+    if isinstance(column, tuple):
+        return column
+    top = int(column.max(initial=0)) + 1
+    return (column, top) if top <= _FEW_VALUES else dense_codes(column)
 
 
 def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], int]:
@@ -48,12 +60,14 @@ def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], 
         values, inverse = np.unique(column, return_inverse=True)
         return inverse, len(values)
     present = np.zeros(top, bool)
-    present[column] = True
+    # Converted once: numpy would for every use of an index that is not intp.
+    codes = np.asarray(column, np.intp)
+    present[codes] = True
     values = np.flatnonzero(present)
     if len(values) <= 1:
-        return np.zeros(len(column), np.intp), len(values)
+        return np.zeros(len(codes), np.intp), len(values)
     if len(values) == top:
-        return column.astype(np.intp, copy=False), top
+        return codes, top
     table = np.zeros(top, np.intp)
     table[values] = np.arange(len(values))
-    return table.take(column), len(values)
+    return table.take(codes), len(values)

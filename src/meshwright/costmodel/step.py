@@ -122,12 +122,10 @@ def _sources(cluster: Cluster, constants: Constants) -> dict[str, tuple[object, 
 
 @dataclass(slots=True)
 class _Step:
-    """The step's terms, (n,) each; ``critical_class`` is the rank class with most work."""
+    """The step's terms, (n,) each but for the pipeline's, which has rows of its own."""
 
     step_time_s: FloatArray
-    critical_class: IndexArray
-    pipeline_s: FloatArray
-    busy_s: FloatArray
+    pipeline: _Pipeline
     forward_only_s: FloatArray
     tied_embedding_s: FloatArray
     dp_exposed_s: FloatArray
@@ -165,11 +163,15 @@ def forward_only_time_s(
 
 @dataclass(slots=True)
 class _Pipeline:
-    """What the pipeline takes, (n,) each: in all, and for a micro-batch on its critical rank class and at its longest.
+    """What the pipelines of ``rows`` take, (d,) each: in all, and for a micro-batch on its critical rank class (the one
+    with most work) and at its longest.
 
-    ``hidden_s`` is communication of the critical class that runs beside its computation.
+    ``hidden_s`` is communication of the critical class that runs beside its computation. ``row`` (n,) is the pipeline
+    of every layout: many have the same one.
     """
 
+    row: IndexArray
+    rows: Gathered
     pipeline_s: FloatArray
     hop_s: FloatArray
     critical_class: IndexArray
@@ -180,28 +182,26 @@ class _Pipeline:
 
 
 def _step(rows: Gathered) -> _Step:
-    layouts, m = rows.layouts, rows.n_micro_batches.astype(float)
     pipe = _pipeline(rows)
-    passes = m / rows.stage_copies()
-    busy = passes * pipe.slowest_s
-    dp_exposed, hidden = _data_parallel_s(rows, pipe.forward_s, pipe.backward_s)
-    trained = trained_passes(rows.job)
+    layouts, m = pipe.rows.layouts, pipe.rows.n_micro_batches.astype(float)
+    passes = m / pipe.rows.stage_copies()
     alone = forward_only_time_s(pipe.forward_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
+    pipeline_s = (trained_passes(rows.job) * pipe.pipeline_s + alone).take(pipe.row)
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
-    contention = contention_s(hidden + sent_beside + passes * pipe.hidden_s, rows.constants.get("contention_ratio"))
-    tied = _tied_embedding_s(rows)
-    optimizer = _optimizer_s(rows)
-    pipeline_s = trained * pipe.pipeline_s + alone
+    beside = (sent_beside + passes * pipe.hidden_s).take(pipe.row)
+    first, sender_row = distinct(rows.traffic_columns())
+    senders = rows.take(first)
+    dp_exposed, hidden = _data_parallel_s(rows, senders, sender_row, pipe)
+    contention = contention_s(hidden + beside, rows.constants.get("contention_ratio"))
+    tied, optimizer = _tied_embedding_s(senders).take(sender_row), _optimizer_s(senders).take(sender_row)
     training = pipeline_s + dp_exposed + tied + contention + optimizer
     rollout = rollout_time_s(training, rollout_ratio(rows.job))
     time = step_time_s(pipeline_s, dp_exposed, tied, contention, optimizer, rollout, rows.job.straggler_ratio)
     return _Step(
         step_time_s=time,
-        critical_class=pipe.critical_class,
-        pipeline_s=pipe.pipeline_s,
-        busy_s=busy,
-        forward_only_s=alone,
+        pipeline=pipe,
+        forward_only_s=alone.take(pipe.row),
         tied_embedding_s=tied,
         dp_exposed_s=dp_exposed,
         contention_s=contention,
@@ -211,7 +211,7 @@ def _step(rows: Gathered) -> _Step:
 
 
 def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
-    """The pipeline of every row, computed on rows that differ in what a pipeline sees.
+    """The pipelines of rows that differ in what a pipeline sees.
 
     ``instant_hops``: as if stage-to-stage transfers took no time.
     """
@@ -225,15 +225,7 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     critical, slowest, forward, backward = _critical(profile)
     hidden_table = rows.tables.times.hidden_s
     hidden = few.in_class(hidden_table, critical) if hidden_table.any() else np.zeros(len(few))
-    return _Pipeline(
-        time.take(inverse),
-        hop.take(inverse),
-        critical.take(inverse),
-        slowest.take(inverse),
-        forward.take(inverse),
-        backward.take(inverse),
-        hidden.take(inverse),
-    )
+    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, backward, hidden)
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:
@@ -250,14 +242,15 @@ def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatAr
 
 def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
     """The terms of the step on the critical path, (n,) each; they sum to the step time."""
-    blocks, trained = rows.tables.times, trained_passes(rows.job)
-    passes = trained * rows.n_micro_batches / rows.stage_copies()
+    blocks, trained, pipe = rows.tables.times, trained_passes(rows.job), step.pipeline
+    passes, critical_class = trained * rows.n_micro_batches / rows.stage_copies(), pipe.critical_class.take(pipe.row)
 
     def spent(table: FloatArray) -> FloatArray:
-        return np.asarray(passes * rows.in_class(table, step.critical_class))
+        return np.asarray(passes * rows.in_class(table, critical_class))
 
     # What transfers cost is what they add to the same pipeline; the rest of the critical rank's wait is the bubble.
-    without_hops_s = _pipeline(rows, instant_hops=True).pipeline_s
+    instant = _pipeline(rows, instant_hops=True)
+    without_hops_s = trained * instant.pipeline_s.take(instant.row)
     zero = np.zeros(len(rows))
     return dict.fromkeys(BREAKDOWN_TERMS, zero) | {
         "forward": spent(blocks.forward_s) + step.forward_only_s,
@@ -265,9 +258,9 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
         "recompute": spent(blocks.recompute_s),
         **{f"{axis}_comm": spent(blocks.comm_s(axis)) for axis in COMM_AXES},
         "launch": spent(blocks.launch_forward_s + blocks.launch_backward_s),
-        "pp_comm": trained * (step.pipeline_s - without_hops_s) + step.tied_embedding_s,
+        "pp_comm": trained * pipe.pipeline_s.take(pipe.row) - without_hops_s + step.tied_embedding_s,
         # No less than nothing: the two differ by rounding where a rank never waits.
-        "bubble": trained * np.maximum(without_hops_s - step.busy_s, 0.0),
+        "bubble": np.maximum(without_hops_s - passes * pipe.slowest_s.take(pipe.row), 0.0),
         "dp_comm": step.dp_exposed_s,
         "contention": step.contention_s,
         "optimizer": step.optimizer_s,
@@ -278,10 +271,6 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
 
 def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
     forward, backward = rows.tables.times.total_forward_s(), rows.tables.times.total_backward_s()
-
-    def classes(table: FloatArray) -> FloatArray:
-        # Transposed views of class-major arrays: the schedules work on one class of all rows at a time.
-        return np.stack([rows.in_class(table, index) for index in range(rows.n_classes)]).T
 
     def ends(chunk: FloatArray, table: FloatArray) -> FloatArray:
         total = np.zeros(len(rows))
@@ -295,10 +284,11 @@ def _profile(rows: Gathered, hop_s: FloatArray) -> PipelineProfile:
         pp=rows.layouts.pp,
         vpp=rows.layouts.vpp,
         n_micro_batches=rows.n_micro_batches,
-        multiplicity=rows.stages.multiplicity.take(rows.stage_row, axis=1).T,
-        forward_s=classes(forward),
-        backward_s=classes(backward),
-        weight_s=classes(rows.tables.times.weight_s),
+        # Transposed views of class-major arrays: the schedules work on one class of all rows at a time.
+        multiplicity=rows.multiplicity().T,
+        forward_s=rows.in_class(forward).T,
+        backward_s=rows.in_class(backward).T,
+        weight_s=rows.in_class(rows.tables.times.weight_s).T,
         embedding_forward_s=ends(first, forward),
         embedding_backward_s=ends(first, backward),
         head_forward_s=ends(last, forward),
@@ -336,37 +326,42 @@ def _hop_s(rows: Gathered) -> FloatArray:
     return np.where(rows.layouts.pp > 1, hop, 0.0)
 
 
-def _data_parallel_s(rows: Gathered, forward_s: FloatArray, backward_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _data_parallel_s(
+    rows: Gathered, senders: Gathered, sender_row: IndexArray, pipe: _Pipeline
+) -> tuple[FloatArray, FloatArray]:
     """Exposed and hidden seconds of gradient and weight traffic, (n,) each, for the rank with most parameters.
 
-    ``forward_s`` and ``backward_s`` of one micro-batch are what the traffic may hide behind; what every micro-batch
-    gathers for its passes goes first.
+    ``senders`` are the rows that differ in it, ``sender_row`` (n,) the one of each row. It may hide behind the passes
+    of one micro-batch; what every micro-batch gathers for its passes goes first.
     """
-    first, inverse = distinct(rows.traffic_columns())
-    windows = {"backward": backward_s, "forward": forward_s}
+    streams = _streams(senders)
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
-    for stream in _streams(rows.take(first)):
-        chosen = np.flatnonzero((stream.time_s > 0).take(inverse))
-        if not len(chosen):
-            continue
-        of_few = inverse.take(chosen)
-        all_s = stream.time_s.take(of_few)
-        shown_s = all_s
-        if stream.hidden_by:
-            window = windows[stream.hidden_by]
-            left = window.take(chosen)
-            shown_s = exposed_s(all_s, left, stream.n_buckets.take(of_few))
-            if stream.phase in ("forward", "backward"):
-                window = window.copy()
-                window[chosen] = np.maximum(left - all_s, 0.0)
-                windows[stream.hidden_by] = window
-        hidden_s = all_s - shown_s
-        if stream.phase != "step" and (rows.layouts.zero_stage >= 2).any():
-            some = rows.take(chosen)
-            times = data.repeats(stream.phase, some.layouts, some.n_micro_batches.astype(float))
-            shown_s, hidden_s = times * shown_s, times * hidden_s
-        exposed[chosen] += shown_s
-        hidden[chosen] += hidden_s
+    # Rows that send the same streams equally often (0: never, 1: once a step, 2: every micro-batch) go together.
+    often = [
+        np.where(stream.time_s > 0, 1 + data.every_micro_batch(stream.phase, senders.layouts), 0) for stream in streams
+    ]
+    if not streams:
+        return exposed, hidden
+    first, kind_of_sender = distinct([(number, 3) for number in often])
+    kind = kind_of_sender.take(sender_row)
+    passes = rows.n_micro_batches / rows.stage_copies()
+    for index, stands in enumerate(first.tolist()):
+        chosen = np.flatnonzero(kind == index)
+        sender, pipeline = sender_row.take(chosen), pipe.row.take(chosen)
+        left = {"backward": pipe.backward_s.take(pipeline), "forward": pipe.forward_s.take(pipeline)}
+        shown, beside = np.zeros(len(chosen)), np.zeros(len(chosen))
+        for stream, number in zip(streams, often, strict=True):
+            if not number[stands]:
+                continue
+            all_s = shown_s = stream.time_s.take(sender)
+            if stream.hidden_by:
+                shown_s = exposed_s(all_s, left[stream.hidden_by], stream.n_buckets.take(sender))
+                # What one stream hides behind is taken: the next has what is left of it.
+                left[stream.hidden_by] = np.maximum(left[stream.hidden_by] - all_s, 0.0)
+            times = passes.take(chosen) if number[stands] == 2 else 1
+            shown += times * shown_s
+            beside += times * (all_s - shown_s)
+        exposed[chosen], hidden[chosen] = shown, beside
     return exposed, hidden
 
 
@@ -423,7 +418,8 @@ def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: Inde
         shard_bytes = size_bytes / np.maximum(groups.size, 1)
         for code, name in enumerate(OFFLOADS[1:], start=1):
             away = rows.layouts.offload_parameters == code
-            time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
+            if away.any():
+                time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
     return np.asarray(time)
 
 
@@ -434,19 +430,20 @@ def _buckets(constants: Constants, parameters: FloatArray, dp: npt.NDArray[np.in
 
 
 def _tied_embedding_s(rows: Gathered) -> FloatArray:
-    """First and last stage add up the gradients of their copies of a tied embedding, (n,)."""
-    model = rows.job.model
-    if not model.tie_word_embeddings or not (rows.layouts.pp > 1).any():
+    """First and last stage add up the gradients of their copies of a tied embedding, (n,); nothing on one rank."""
+    job, model, layouts = rows.job, rows.job.model, rows.layouts
+    trained = model.tie_word_embeddings and not job.lora_rank and "embedding" not in job.frozen
+    # Schedules whose stages go forth and back have the last on the first rank.
+    together = (rows.stages.counts[0, -1] > 0).take(rows.stage_row)
+    if not trained or together.all():
         return np.zeros(len(rows))
-    placed, groups = rows.placed.layouts, rows.place("pp")
-    first, kind = distinct((placed.tp, placed.cp, placed.pp, placed.dp, placed.rank_order))
-    few = placed.take(first)
-    size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / few.tp
-    per_node = np.where(groups.crosses_nodes[first], 1, 2)
+    groups = place("pp", rows.cluster, layouts)
+    size = job.grad_bytes * model.vocab_size * model.hidden_size / layouts.tp
+    per_node = np.where(groups.crosses_nodes, 1, 2)
     time = collective_time_s(
-        "all_reduce", size, rows.cluster, np.full(len(few), 2), per_node, groups.groups_per_node[first], rows.constants
+        "all_reduce", size, rows.cluster, np.full(len(rows), 2), per_node, groups.groups_per_node, rows.constants
     )
-    return np.asarray(np.where(few.pp > 1, time, 0.0).take(kind).take(rows.place_row))
+    return np.where(together, 0.0, time)
 
 
 def _optimizer_s(rows: Gathered) -> FloatArray:

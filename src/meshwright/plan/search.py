@@ -29,8 +29,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 #: Rows a chunk: large enough that numpy's call overhead vanishes, small enough that its columns stay in cache.
 CHUNK_ROWS = 131_072
-#: Rows that are scored before everything else, so that an interrupted search has an answer.
-FIRST_ROWS = 1_024
+#: Rows that are scored before everything else, so that an interrupted search has an answer, and the chunks from which
+#: on it pays: fewer are through before anybody interrupts.
+FIRST_ROWS, FIRST_FROM_CHUNKS = 1_024, 4
+#: Freeing one block of this size tells glibc to keep what is freed later (mallopt(3): the dynamic threshold); without
+#: it columns go back to the system and fault their pages in anew, a fifth of a large search.
+_KEPT_BYTES = 1 << 24
 #: The rule under which layouts are counted that are legal but do not fit the memory.
 MEMORY_RULE = "memory"
 #: The best layouts kept for each one shown: many are variants that will not be shown.
@@ -184,6 +188,7 @@ def search(
     layouts within ``max_step_time_s`` are the best; where none is, the fastest is. A KeyboardInterrupt ends the search
     with what it has (``interrupted``). Raises InputError where ``fix`` leaves nothing to search.
     """
+    np.empty(_KEPT_BYTES, np.uint8)
     whole = space(job, cluster, fix, choices)
     kept = max(top, 1) * _KEPT_PER_SHOWN
     budget = budget_bytes(cluster, constants, max_memory_bytes)
@@ -202,8 +207,8 @@ def search(
     )
     interrupted = False
     try:
-        promising = whole.promising(FIRST_ROWS)
-        if len(whole) > chunk_rows and len(promising):
+        if len(whole) > FIRST_FROM_CHUNKS * chunk_rows:
+            promising = whole.promising(FIRST_ROWS)
             state.take(promising, whole.at(promising), count=False)
         for start in range(0, len(whole), chunk_rows):
             stop = min(start + chunk_rows, len(whole))

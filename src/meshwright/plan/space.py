@@ -126,8 +126,9 @@ class Space:
 
     def _make(self, rows: IndexArray, cell: npt.NDArray[np.intp]) -> LayoutBatch:
         batch = self.cells.take(cell)
-        within = (rows - self.first_row.take(cell)).astype(np.int32)
-        line, recompute = np.divmod(within, np.int32(len(self.recompute)))
+        within = rows - self.first_row.take(cell)
+        line = within // len(self.recompute)
+        recompute = within - line * len(self.recompute)
         line += self.first_line.take(cell)
         for name, column in zip(_SWITCHES, self.switches, strict=True):
             if name != "hybrid":

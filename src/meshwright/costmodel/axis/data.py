@@ -64,18 +64,18 @@ def divides(tensor_kind: str, layouts: LayoutBatch, *, experts: bool = False) ->
     return np.where(sharded, np.maximum(ranks, 1), 1).astype(float)
 
 
-def repeats(phase: str, layouts: LayoutBatch, n_micro_batches: FloatArray) -> FloatArray:
-    """How often a step sends what ``sends`` lists under ``phase``, (n,).
+def every_micro_batch(phase: str, layouts: LayoutBatch) -> BoolArray:
+    """Whether each micro-batch sends what ``sends`` lists under ``phase``, or all of a step together once; (n,).
 
-    ``reduction``: for every micro-batch once gradients are sharded, else once. ``forward``, ``backward``: gathers of
+    ``reduction``: each once gradients are sharded. ``forward``, ``backward``: gathers of
     sharded weights. Resharding after the forward gathers for both passes of every micro-batch. Without it a backward
     finds the weights in place; a pipeline then keeps them for the whole step (arXiv 2407.21783, section 3.3.2).
     """
     if phase == "reduction":
-        return np.where((layouts.zero_stage >= 2) & (layouts.pp == 1), n_micro_batches, 1.0)
+        return np.asarray((layouts.zero_stage >= 2) & (layouts.pp == 1))
     if phase == "forward":
-        return np.where((layouts.reshard_after_forward != 0) | (layouts.pp == 1), n_micro_batches, 1.0)
-    return n_micro_batches if phase == "backward" else np.ones(len(layouts))
+        return np.asarray((layouts.reshard_after_forward != 0) | (layouts.pp == 1))
+    return np.full(len(layouts), phase == "backward")
 
 
 def sends(
@@ -83,16 +83,17 @@ def sends(
 ) -> list[Traffic]:
     """Gradient and weight traffic of ``trained`` elements and ``frozen_bytes`` a rank, (n,).
 
-    ``count`` is 1 where a row has the traffic at all; ``repeats`` says how often a step does. Without ZeRO one
+    ``count`` is 1 where a row has the traffic at all; ``every_micro_batch`` says how often. Without ZeRO one
     all-reduce of the gradients; with it a reduce-scatter of the gradients (over replicas of the shards an all-reduce
     of what is left) and an all-gather of the updated weights, which stage 3 does layer by layer in the passes.
     """
-    replicas, shards, copies = (
+    replicas, shards, equals = (
         ("expert_all", "expert_shard", "expert_replicate") if experts else ("dp", "shard", "replicate")
     )
     backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
     forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
-    zero, several = layouts.zero_stage, (expert_dp(layouts) if experts else layouts.dp * layouts.cp) > 1
+    ranks = (expert_dp(layouts) if experts else layouts.dp * layouts.cp) * copies(layouts)
+    zero, several = layouts.zero_stage, ranks > 1
     gradients, weights = job.grad_bytes * trained, job.param_gather_bytes * trained
     sharded, whole = several & (zero >= 1), several & (zero >= 3)
     again = whole & (layouts.reshard_after_forward != 0)
@@ -106,6 +107,6 @@ def sends(
         Traffic(shards, "all_gather", weights + frozen_bytes, where(again), "backward", "backward"),
         Traffic(replicas, "all_reduce", gradients, where(several & (zero == 0)), "step", backward),
         Traffic(shards, "reduce_scatter", gradients, where(sharded), "reduction", backward),
-        Traffic(copies, "all_reduce", left, where(sharded & (layouts.dp_replicate > 1)), "reduction", backward),
+        Traffic(equals, "all_reduce", left, where(sharded & (layouts.dp_replicate > 1)), "reduction", backward),
         Traffic(shards, "all_gather", weights, where(sharded & ~whole), "step", forward),
     ]
