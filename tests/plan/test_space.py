@@ -191,4 +191,4 @@ def test_ranges_join(job: Jobs, cluster: Clusters) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 12, 97, 1536, 16384])
 def test_divisors(n: int) -> None:
-    assert divisors(n) == [d for d in range(1, n + 1) if n % d == 0]
+    assert divisors(n) == tuple(d for d in range(1, n + 1) if n % d == 0)

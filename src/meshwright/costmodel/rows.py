@@ -34,7 +34,7 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
                 codes, n_values = dense_codes(codes)
     if n_values > _RECODE_LIMIT:
         codes, n_values = dense_codes(codes)
-    inverse = np.asarray(codes, np.intp)
+    inverse: npt.NDArray[np.intp] = np.asarray(codes, np.intp)
     first = np.full(n_values, -1, np.intp)
     # Written back to front, so that the first row of each combination stays.
     first[inverse[::-1]] = np.arange(len(inverse) - 1, -1, -1)

@@ -8,6 +8,7 @@ multiplied out.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -80,10 +81,11 @@ class Choices:
         return replace(self, offloads=("none", "cpu", "nvme"))
 
 
-def divisors(n: int) -> list[int]:
+@functools.lru_cache(maxsize=65536)
+def divisors(n: int) -> tuple[int, ...]:
     """All divisors of ``n`` in ascending order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
-    return small + [n // d for d in reversed(small) if d * d != n]
+    return (*small, *(n // d for d in reversed(small) if d * d != n))
 
 
 #: Columns of a switch table, besides recompute.
@@ -447,16 +449,18 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
 def _factorisations(job: TrainingJob, n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
     """(dp, tp, cp, pp) whose product is ``n_gpus``, all divisors, those that agree with ``fixed``."""
     longest_cut = max(job.seq_len // TOKENS_PER_CP_RANK, 1)
+
+    def wanted(axis: str, ranks: int) -> list[int]:
+        return [degree for degree in divisors(ranks) if fixed.get(axis, degree) == degree]
+
     found = []
-    for tp in divisors(n_gpus):
-        for cp in divisors(n_gpus // tp):
+    for tp in wanted("tp", n_gpus):
+        for cp in wanted("cp", n_gpus // tp):
             if cp > longest_cut and "cp" not in fixed:
                 break
-            for pp in divisors(n_gpus // tp // cp):
-                degrees = {"dp": n_gpus // tp // cp // pp, "tp": tp, "cp": cp, "pp": pp}
-                if all(fixed.get(axis, degree) == degree for axis, degree in degrees.items()):
-                    found.append((degrees["dp"], tp, cp, pp))
-    return found
+            ranks = n_gpus // tp // cp
+            found += [(dp, tp, cp, ranks // dp) for dp in reversed(wanted("dp", ranks))]
+    return [degrees for degrees in found if fixed.get("pp", degrees[-1]) == degrees[-1]]
 
 
 def _cp_kinds(cut: bool, fixed: Mapping[str, Any], choices: Choices) -> list[list[int]]:
