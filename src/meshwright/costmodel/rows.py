@@ -34,16 +34,16 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
                 codes, n_values = dense_codes(codes)
     if n_values > _RECODE_LIMIT:
         codes, n_values = dense_codes(codes)
-    codes = codes.astype(np.intp, copy=False)
+    inverse = codes.astype(np.intp, copy=False)
     first = np.full(n_values, -1, np.intp)
     # Written back to front, so that the first row of each combination stays.
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    first[inverse[::-1]] = np.arange(len(inverse) - 1, -1, -1)
     present = np.flatnonzero(first >= 0)
     if len(present) == n_values:
-        return first, codes
+        return first, inverse
     number = np.empty(n_values, np.intp)
     number[present] = np.arange(len(present))
-    return first[present], number.take(codes)
+    return first[present], number.take(inverse)
 
 
 def _coded(column: Column) -> tuple[npt.NDArray[np.integer], int]:
@@ -61,13 +61,13 @@ def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], 
         return inverse, len(values)
     present = np.zeros(top, bool)
     # Converted once: numpy would for every use of an index that is not intp.
-    column = column.astype(np.intp, copy=False)
-    present[column] = True
+    index = column.astype(np.intp, copy=False)
+    present[index] = True
     values = np.flatnonzero(present)
     if len(values) <= 1:
         return np.zeros(len(column), np.intp), len(values)
     if len(values) == top:
-        return column, top
+        return index, top
     table = np.zeros(top, np.intp)
     table[values] = np.arange(len(values))
-    return table.take(column), len(values)
+    return table.take(index), len(values)

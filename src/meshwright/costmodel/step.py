@@ -334,13 +334,15 @@ def _data_parallel_s(
     ``senders`` are the rows that differ in it, ``sender_row`` (n,) the one of each row. It may hide behind the passes
     of one micro-batch; what every micro-batch gathers for its passes goes first.
     """
-    streams = _streams(senders)
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
+    streams = _streams(senders)
+    if not streams:
+        return exposed, hidden
     # Rows that send the same streams equally often (0: never, 1: once a step, 2: every micro-batch) go together.
     often = [
         np.where(stream.time_s > 0, 1 + data.every_micro_batch(stream.phase, senders.layouts), 0) for stream in streams
     ]
-    first, kind_of_sender = distinct([(number, 3) for number in often]) if often else ([], np.zeros(0, np.intp))
+    first, kind_of_sender = distinct([(number, 3) for number in often])
     kind = kind_of_sender.take(sender_row)
     for index, stands in enumerate(first):
         chosen = np.flatnonzero(kind == index)
