@@ -26,6 +26,16 @@ def test_dp_follows_from_the_cluster(estimate_request: Requests) -> None:
     assert estimate(estimate_request("tp=2,pp=2,vpp=4,micro_batch=2")).estimate.layout.schedule == "interleaved"
 
 
+@pytest.mark.parametrize(
+    ("schedule", "vpp"),
+    [("gpipe", 1), ("zb-h1", 1), ("dualpipe", 1), ("zb-v", 2), ("dualpipev", 2), ("interleaved", 2)],
+)
+def test_a_schedule_brings_its_chunks(estimate_request: Requests, schedule: str, vpp: int) -> None:
+    found = estimate(estimate_request(f"tp=2,cp=2,pp=2,micro_batch=2,schedule={schedule}"))
+    assert (found.estimate.layout.vpp, found.estimate.layout.dp) == (vpp, 2)
+    assert ("vpp" in found.assumed) == (vpp > 1)
+
+
 def test_what_the_layout_does_not_say_is_assumed(estimate_request: Requests) -> None:
     found = estimate(estimate_request("tp=2"))
     assert {"micro_batch", "recompute", "sp", "zero_stage"} <= found.assumed.keys()

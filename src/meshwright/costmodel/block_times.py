@@ -124,15 +124,15 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
     wire = _Wire(job, cluster, rows, shapes, constants)
     found = []
     for index, members in enumerate(parts):
-        part = _Part(job, shapes, kernel, part_masks(masks, index, len(parts)), constants)
+        part = _Part(job, shapes, kernel, constants)
         part.splits_backward = rows.splits_backward
         for member in members:
             part.add(member, wire)
         if not job.gradient_accumulation_fusion:
             held = trainable_parameters(job, members)
             elements = held.sharded / shapes.tp + held.replicated + held.expert / (shapes.ep * shapes.etp)
-            part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)[:, None]
-        found.append(part.finish(rows.hides_experts))
+            part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)
+        found.append(part.finish(rows.hides_experts, part_masks(masks, index, len(parts))))
     return BlockTimes(**{f.name: np.stack([part[f.name] for part in found], axis=-2) for f in fields(BlockTimes)})
 
 
@@ -151,7 +151,7 @@ class _Wire:
     def __init__(self, job: TrainingJob, cluster: Cluster, rows: Shaped, shapes: Shapes, constants: Constants) -> None:
         self.job, self.cluster, self.rows, self.shapes, self.constants = job, cluster, rows.layouts, shapes, constants
         self._groups: dict[str, GroupPlacement] = {}
-        self._activation_s: dict[str, FloatArray] = {}
+        self._priced: dict[tuple[str, str, bytes], FloatArray] = {}
 
     def groups(self, name: str) -> GroupPlacement:
         if name not in self._groups:
@@ -162,20 +162,13 @@ class _Wire:
         """``number`` reductions of ``size_ratio`` activations in each of ``phases``; None where there are none."""
         if not number or not (self.rows.tp > 1).any():
             return None
-        usual = bool(np.all(size_ratio == 1.0))
         spent = self._nothing()
         for sp in (False, True):
             used = np.where((self.rows.tp > 1) & ((self.rows.sp != 0) == sp), number, 0.0)
             if used.any():
                 for traffic in tensor.sends(phases, self.shapes, sequence_parallel=sp):
-                    if not usual:
-                        other = dataclasses.replace(traffic, size_bytes=traffic.size_bytes * size_ratio)
-                        spent = self._add(spent, traffic, self._seconds(other), used)
-                        continue
-                    if traffic.collective not in self._activation_s:
-                        # Most blocks move the same activation.
-                        self._activation_s[traffic.collective] = self._seconds(traffic)
-                    spent = self._add(spent, traffic, self._activation_s[traffic.collective], used)
+                    sent = dataclasses.replace(traffic, size_bytes=traffic.size_bytes * size_ratio)
+                    spent = self._add(spent, sent, self._seconds(sent), used)
         return spent
 
     @property
@@ -246,6 +239,13 @@ class _Wire:
         )
 
     def _seconds(self, traffic: Traffic) -> FloatArray:
+        # Most blocks move the same activation, forward and backward.
+        message = (traffic.collective, traffic.group, traffic.size_bytes.tobytes())
+        if message not in self._priced:
+            self._priced[message] = self._price(traffic)
+        return self._priced[message]
+
+    def _price(self, traffic: Traffic) -> FloatArray:
         groups = self.groups(traffic.group)
         if traffic.collective == "send_recv":
             return point_to_point_time_s(
@@ -262,21 +262,24 @@ class _Wire:
         )
 
 
-class _Part:
-    """Sums over the blocks of one part: (r, M) for r shapes and M recompute masks."""
+class _Repeated:
+    """What recomputing one module repeats, (r,) each; ``comm_s`` (3, r) on COMM_AXES."""
 
-    def __init__(
-        self, job: TrainingJob, shapes: Shapes, kernel: KernelConstants, masks: IntArray, constants: Constants
-    ) -> None:
-        self.job, self.shapes, self.kernel, self.masks, self.constants = job, shapes, kernel, masks, constants
-        size = (len(shapes.tp), len(masks))
-        self.sums = {
-            name: np.zeros(size)
-            for name in ("forward_s", "backward_s", "weight_s", "recompute_s", "hidden_s", "recompute_flops")
-        }
+    def __init__(self, n_shapes: int) -> None:
+        self.forward_s, self.flops, self.cpu_s = (np.zeros(n_shapes) for _ in range(3))
+        self.comm_s = np.zeros((len(COMM_AXES), n_shapes))
+
+
+class _Part:
+    """Sums over the blocks of one part, (r,) each for r shapes; masks come in at the end."""
+
+    def __init__(self, job: TrainingJob, shapes: Shapes, kernel: KernelConstants, constants: Constants) -> None:
+        self.job, self.shapes, self.kernel, self.constants = job, shapes, kernel, constants
+        self.sums = {name: np.zeros_like(shapes.tp) for name in ("forward_s", "backward_s", "weight_s", "hidden_s")}
         self.splits_backward = False
-        self.comm = {phase: np.zeros((len(COMM_AXES), *size)) for phase in ("forward", "backward", "recompute")}
-        self.cpu = {phase: np.zeros(size) for phase in ("forward", "backward", "recompute")}
+        self.comm = {phase: np.zeros((len(COMM_AXES), len(shapes.tp))) for phase in ("forward", "backward")}
+        self.cpu = {phase: np.zeros_like(shapes.tp) for phase in ("forward", "backward")}
+        self.repeated: dict[str, _Repeated] = {}
         eager = 0.0 if job.cuda_graphs else 1.0
         self.per_kernel_s = eager * constants.get("launch_s_per_kernel", job.attention)
         self.per_backward_kernel_s = eager * constants.get("backward_launch_s_per_kernel", job.attention)
@@ -295,16 +298,16 @@ class _Part:
         module = getattr(kind, "MODULE", member.kind)
         if kind.TP_REDUCE:
             reductions = blocks.tp_reductions(self.job.model, member, self.shapes)
-            self._spent("tp", recomputed(self.masks, module), wire.tensor(kind.TP_REDUCE, *reductions))
+            self._spent("tp", module, wire.tensor(kind.TP_REDUCE, *reductions))
         if (exchange := getattr(kind, "sequence_exchange", None)) and wire.cuts_sequences:
             query_bytes, key_value_bytes = exchange(self.job.model, member, self.shapes)
             recurrent = bool(getattr(kind, "RECURRENT", False))
             spent, hidden_s = wire.context(query_bytes, key_value_bytes, (core[0], core[1]), recurrent=recurrent)
-            self._spent("cp", recomputed(self.masks, "core_attention"), spent)
-            self.sums["hidden_s"] += hidden_s[:, None]
+            self._spent("cp", "core_attention", spent)
+            self.sums["hidden_s"] += hidden_s
         if (exchange := getattr(kind, "expert_exchange", None)) and wire.spreads_experts:
             size_bytes = exchange(self.job.model, member, self.shapes)
-            self._spent("ep", recomputed(self.masks, "moe"), wire.experts(member, size_bytes))
+            self._spent("ep", "moe", wire.experts(member, size_bytes))
 
     def _operator(self, operator: Operator, member: BlockSpec) -> None:
         needs = backward_of(self.job, member)
@@ -319,57 +322,79 @@ class _Part:
 
     def _run(self, operator: Operator, needs: Backward) -> None:
         """An operator's time, launches and FLOPs; ``needs`` says which gradients its backward computes."""
-        again, count, size = recomputed(self.masks, operator.module), operator.count, self.shapes.tp.shape
-        forward = count * np.broadcast_to(forward_time_s(operator, self.job, self.kernel), size)[:, None]
-        causal_flops = np.asarray(operator.forward_flops * operator.causal_ratio)
-        flops = count * np.broadcast_to(causal_flops, size)[:, None]
-        backward = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, needs), size)
+        count, repeated = operator.count, self._repeated(operator.module)
+        forward = count * forward_time_s(operator, self.job, self.kernel)
+        backward = count * backward_time_s(operator, self.job, self.kernel, needs)
         launches = 0.0 if needs == "none" else count * operator.kernels[1]
         self.sums["forward_s"] += forward
-        self.sums["recompute_s"] += again * forward
-        self.sums["backward_s"] += backward[:, None]
+        self.sums["backward_s"] += backward
         if self.splits_backward and needs == "all":
-            inputs_s = count * np.broadcast_to(backward_time_s(operator, self.job, self.kernel, "input"), size)
-            self.sums["weight_s"] += np.maximum(backward - inputs_s, 0.0)[:, None]
-        self.sums["recompute_flops"] += again * flops
+            inputs_s = count * backward_time_s(operator, self.job, self.kernel, "input")
+            self.sums["weight_s"] += np.maximum(backward - inputs_s, 0.0)
         self.cpu["forward"] += count * operator.kernels[0] * self.per_kernel_s
-        self.cpu["recompute"] += again * (count * operator.kernels[0] * self.per_kernel_s)
         self.cpu["backward"] += launches * self.per_backward_kernel_s
+        repeated.forward_s += forward
+        repeated.flops += count * operator.forward_flops * operator.causal_ratio
+        repeated.cpu_s += count * operator.kernels[0] * self.per_kernel_s
 
-    def _spent(self, axis: str, again: FloatArray, spent: _Spent | None) -> None:
+    def _spent(self, axis: str, module: str, spent: _Spent | None) -> None:
         if spent is None:
             return
-        index = COMM_AXES.index(axis)
-        forward, backward, forward_calls, backward_calls = (column[:, None] for column in spent)
-        self.comm["forward"][index] += forward
-        self.comm["recompute"][index] += again * forward
-        self.comm["backward"][index] += backward
-        self.cpu["forward"] += forward_calls * self.per_collective_s
-        self.cpu["recompute"] += again * (forward_calls * self.per_collective_s)
-        self.cpu["backward"] += backward_calls * self.per_collective_s
+        index, repeated = COMM_AXES.index(axis), self._repeated(module)
+        self.comm["forward"][index] += spent.forward_s
+        self.comm["backward"][index] += spent.backward_s
+        self.cpu["forward"] += spent.forward_calls * self.per_collective_s
+        self.cpu["backward"] += spent.backward_calls * self.per_collective_s
+        repeated.comm_s[index] += spent.forward_s
+        repeated.cpu_s += spent.forward_calls * self.per_collective_s
 
-    def finish(self, hides_experts: npt.NDArray[np.bool_]) -> dict[str, FloatArray]:
-        """Waits for launches put in; flat (.., r * M)."""
-        sums, softness = self.sums, self.constants.get("launch_softness")
+    def _repeated(self, module: str) -> _Repeated:
+        if module not in self.repeated:
+            self.repeated[module] = _Repeated(len(self.shapes.tp))
+        return self.repeated[module]
+
+    def finish(self, hides_experts: npt.NDArray[np.bool_], masks: IntArray) -> dict[str, FloatArray]:
+        """Under each of M recompute masks, waits for launches put in; flat (.., r * M)."""
+        sums, size = self.sums, (len(self.shapes.tp), len(masks))
+        softness = self.constants.get("launch_softness")
         if self.job.tp_comm_overlap:
             self._hide_tensor()
         if hides_experts.any():
             self._hide_experts(hides_experts)
-        comm = {phase: table.sum(axis=0) for phase, table in self.comm.items()}
-        forward = sums["forward_s"] + comm["forward"]
-        backward = sums["backward_s"] + comm["backward"] + sums["recompute_s"] + comm["recompute"]
-        sums["launch_forward_s"] = launch_wait_s(forward, self.cpu["forward"], softness)
-        sums["launch_backward_s"] = launch_wait_s(backward, self.cpu["backward"] + self.cpu["recompute"], softness)
-        flat = {name: table.ravel() for name, table in sums.items()}
-        return flat | {f"comm_{phase}_s": table.reshape(len(COMM_AXES), -1) for phase, table in self.comm.items()}
+        recompute_s, recompute_flops, cpu_s = (np.zeros(size) for _ in range(3))
+        comm_s = np.zeros((len(COMM_AXES), *size))
+        for module, repeated in self.repeated.items():
+            again = recomputed(masks, module)
+            if again.any():
+                recompute_s += again * repeated.forward_s[:, None]
+                recompute_flops += again * repeated.flops[:, None]
+                cpu_s += again * repeated.cpu_s[:, None]
+                for axis in np.flatnonzero(repeated.comm_s.any(axis=1)):
+                    comm_s[axis] += again * repeated.comm_s[axis][:, None]
+        forward = sums["forward_s"] + self.comm["forward"].sum(axis=0)
+        backward = (sums["backward_s"] + self.comm["backward"].sum(axis=0))[:, None] + recompute_s + comm_s.sum(axis=0)
+        cpu_s += self.cpu["backward"][:, None]
+        alike = sums | {
+            "launch_forward_s": launch_wait_s(forward, self.cpu["forward"], softness),
+            **{f"comm_{phase}_s": table for phase, table in self.comm.items()},
+        }
+        by_mask = {
+            "recompute_s": recompute_s,
+            "recompute_flops": recompute_flops,
+            "launch_backward_s": launch_wait_s(backward, cpu_s, softness),
+            "comm_recompute_s": comm_s,
+        }
+        return {name: np.repeat(table, len(masks), axis=-1) for name, table in alike.items()} | {
+            name: table.reshape(*table.shape[:-2], -1) for name, table in by_mask.items()
+        }
 
     def _hide_tensor(self) -> None:
         """Gathers and scatters of sequence parallelism beside the GEMMs they feed, a TP rank's share at a time.
 
         As Transformer Engine's user buffers do; the first share never hides (arXiv 2205.05198 names the collectives).
         """
-        index, sums, tp = COMM_AXES.index("tp"), self.sums, self.shapes.tp[:, None]
-        split = (self.shapes.sp_degree > 1)[:, None]
+        index, sums, tp = COMM_AXES.index("tp"), self.sums, self.shapes.tp
+        split = self.shapes.sp_degree > 1
         for phase, window in (("forward", sums["forward_s"]), ("backward", sums["backward_s"])):
             sent = self.comm[phase][index]
             shown = np.where(split, exposed_s(sent, window, tp), sent)
@@ -382,6 +407,6 @@ class _Part:
         windows = {"forward": sums["backward_s"], "backward": sums["forward_s"]}
         for phase, window in windows.items():
             sent = self.comm[phase][index]
-            shown = np.where(hides[:, None], exposed_beside_s(sent, window), sent)
+            shown = np.where(hides, exposed_beside_s(sent, window), sent)
             sums["hidden_s"] += sent - shown
             self.comm[phase][index] = shown

@@ -34,16 +34,16 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
                 codes, n_values = dense_codes(codes)
     if n_values > _RECODE_LIMIT:
         codes, n_values = dense_codes(codes)
-    codes = np.asarray(codes, np.intp)
+    inverse: npt.NDArray[np.intp] = np.asarray(codes, np.intp)
     first = np.full(n_values, -1, np.intp)
     # Written back to front, so that the first row of each combination stays.
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    first[inverse[::-1]] = np.arange(len(inverse) - 1, -1, -1)
     present = np.flatnonzero(first >= 0)
     if len(present) == n_values:
-        return first, codes
+        return first, inverse
     number = np.empty(n_values, np.intp)
     number[present] = np.arange(len(present))
-    return np.asarray(first[present], np.intp), number.take(codes)
+    return np.asarray(first[present], np.intp), number.take(inverse)
 
 
 def _coded(column: Column) -> tuple[npt.NDArray[np.integer], int]:

@@ -8,6 +8,7 @@ multiplied out.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -80,10 +81,11 @@ class Choices:
         return replace(self, offloads=("none", "cpu", "nvme"))
 
 
-def divisors(n: int) -> list[int]:
+@functools.lru_cache(maxsize=65536)
+def divisors(n: int) -> tuple[int, ...]:
     """All divisors of ``n`` in ascending order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
-    return small + [n // d for d in reversed(small) if d * d != n]
+    return (*small, *(n // d for d in reversed(small) if d * d != n))
 
 
 #: Columns of a switch table, besides recompute.
@@ -318,6 +320,8 @@ def _zero_choices(
     else:
         # With a pipeline gradients stay whole until the last micro-batch: stage 2 is stage 1.
         stages = [stage for stage in choices.zero_stages if not (stage == 2 and staged)]
+        if int(fixed.get("dp_replicate", 1)) > 1:
+            stages = [stage for stage in stages if stage > 0]
     found = []
     for stage in stages:
         # Without resharding a pipeline keeps whole weights for the step: that is stage 1 again.
@@ -326,7 +330,7 @@ def _zero_choices(
             reshard = [int(fixed["reshard_after_forward"])]
         hybrid = [0, 1] if replicable and choices.hybrid_shards and stage == 3 else [0]
         if "dp_replicate" in fixed:
-            hybrid = [int(int(fixed["dp_replicate"]) > 1 and stage > 0)]
+            hybrid = [int(int(fixed["dp_replicate"]) > 1)]
         found += [(stage, h, r) for h, r in itertools.product(hybrid, reshard if stage == 3 else reshard[:1])]
     return found
 
@@ -426,6 +430,10 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
     found = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(order)}
     switches = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
     switches["sp"] += int(fixed.get("sp", False))
+    # Copies of shard groups need shards: the rules see the mildest stage that has them.
+    replicas = int(fixed.get("dp_replicate", 1))
+    switches["zero_stage"] += int(fixed.get("zero_stage", replicas > 1))
+    switches["dp_replicate"] = np.full(len(table), replicas, np.int32)
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else choices.rank_orders
     return LayoutBatch(**found, **switches, schedules=names, stage_splits=splits, rank_orders=orders)
 
@@ -433,16 +441,18 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
 def _factorisations(job: TrainingJob, n_gpus: int, fixed: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
     """(dp, tp, cp, pp) whose product is ``n_gpus``, all divisors, those that agree with ``fixed``."""
     longest_cut = max(job.seq_len // TOKENS_PER_CP_RANK, 1)
+
+    def wanted(axis: str, ranks: int) -> list[int]:
+        return [degree for degree in divisors(ranks) if fixed.get(axis, degree) == degree]
+
     found = []
-    for tp in divisors(n_gpus):
-        for cp in divisors(n_gpus // tp):
+    for tp in wanted("tp", n_gpus):
+        for cp in wanted("cp", n_gpus // tp):
             if cp > longest_cut and "cp" not in fixed:
                 break
-            for pp in divisors(n_gpus // tp // cp):
-                degrees = {"dp": n_gpus // tp // cp // pp, "tp": tp, "cp": cp, "pp": pp}
-                if all(fixed.get(axis, degree) == degree for axis, degree in degrees.items()):
-                    found.append((degrees["dp"], tp, cp, pp))
-    return found
+            ranks = n_gpus // tp // cp
+            found += [(dp, tp, cp, ranks // dp) for dp in reversed(wanted("dp", ranks))]
+    return [degrees for degrees in found if fixed.get("pp", degrees[-1]) == degrees[-1]]
 
 
 def _cp_kinds(cut: bool, fixed: Mapping[str, Any], choices: Choices) -> list[list[int]]:

@@ -98,6 +98,7 @@ FED_BY: Mapping[tuple[str, str], Calls] = {
     ("step_time_s", "pipeline_s"): Calls(_PIPELINE),
     ("step_time_s", "dp_exposed_s"): MADE_OF["breakdown_s.dp_comm"],
     ("step_time_s", "tied_embedding_s"): Calls(_NETWORK, "_tied_embedding_s"),
+    ("step_time_s", "optimizer_s"): MADE_OF["breakdown_s.optimizer"],
     ("exposed_s", "communication_s"): Calls(_NETWORK, "_data_parallel_s", ("block_times",)),
 }
 

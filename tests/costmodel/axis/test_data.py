@@ -36,7 +36,8 @@ def _step_bytes(of: TrainingJob, layout: Layout, psi: float = PSI, *, experts: b
     if experts:
         groups = {f"expert_{'all' if name == 'dp' else name}": size for name, size in groups.items()}
     return sum(
-        sent_bytes(traffic, groups[traffic.group]) * float(data.repeats(traffic.phase, rows, micro_batches)[0])
+        sent_bytes(traffic, groups[traffic.group])
+        * float(micro_batches[0] if data.every_micro_batch(traffic.phase, rows)[0] else 1)
         for traffic in data.sends(of, np.array([psi]), np.zeros(1), rows, experts=experts)
     )
 

@@ -36,12 +36,12 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
             unknown |= rows
         else:
             unfit |= rows & ~known[name].legal(layouts.pp, layouts.vpp, n_micro_batches)
-    bad_orders = [code for code, order in enumerate(layouts.rank_orders) if rank_order(order) != order]
+    bad_order = np.array([rank_order(order) != order for order in layouts.rank_orders])
     return {
         "split_fits": ~split_fits(job.model.n_layers, layouts),
         "schedule_fits": unfit,
         "schedule_known": unknown,
-        "rank_order_known": np.isin(layouts.rank_order, bad_orders),
+        "rank_order_known": bad_order[layouts.rank_order],
     }
 
 
