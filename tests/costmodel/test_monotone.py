@@ -17,7 +17,7 @@ from meshwright.errors import InputError
 from meshwright.specs.estimate import EstimateBatch
 from meshwright.specs.hardware import Cluster, Gpu
 from meshwright.specs.job import TrainingJob
-from meshwright.specs.layout import RECOMPUTE_NAMES, LayoutBatch
+from meshwright.specs.layout import RECOMPUTE_BITS, RECOMPUTE_NAMES, LayoutBatch
 from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 
 CONSTANTS = catalog.constants()
@@ -84,6 +84,9 @@ LAWS = {
     ),
     "recomputing all saves memory": Law(
         peak, columns=lambda rows: {"recompute": np.full(len(rows), RECOMPUTE_NAMES["full"])}, shrinks=True
+    ),
+    "recomputing a module saves memory": Law(
+        peak, columns=lambda rows: {"recompute": rows.recompute | RECOMPUTE_BITS["mlp"]}, shrinks=True
     ),
     "stage 1 shards more than 0": _sharded_more(0),
     "stage 2 shards more than 1": _sharded_more(1),

@@ -30,14 +30,14 @@ def _job(**fields: object) -> TrainingJob:
 def _step_bytes(of: TrainingJob, layout: Layout, psi: float = PSI, *, experts: bool = False) -> float:
     """Bytes that a rank sends in a step for ``psi`` elements."""
     rows = LayoutBatch.of([layout])
-    micro_batches = np.array([of.global_batch / (layout.dp * layout.micro_batch)])
+    micro_batches = of.global_batch / (layout.dp * layout.micro_batch)
     ranks = layout.dp * layout.tp * layout.cp // (layout.ep * layout.etp) if experts else layout.dp * layout.cp
     groups = {"dp": ranks, "shard": ranks // layout.dp_replicate, "replicate": layout.dp_replicate}
     if experts:
         groups = {f"expert_{'all' if name == 'dp' else name}": size for name, size in groups.items()}
     return sum(
         sent_bytes(traffic, groups[traffic.group])
-        * float(micro_batches[0] if data.every_micro_batch(traffic.phase, rows)[0] else 1)
+        * (micro_batches if data.every_micro_batch(traffic.phase, rows)[0] else 1.0)
         for traffic in data.sends(of, np.array([psi]), np.zeros(1), rows, experts=experts)
     )
 
