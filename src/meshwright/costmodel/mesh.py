@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "expert_replicate": ("edp_replicate",),
 }
 #: What stands in the place of an axis of the rank order for expert weights (Megatron's expert rank generator).
-_EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
+EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,12 @@ def place(group: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
     return GroupPlacement(size, ranks_per_node, np.maximum(per_node // ranks_per_node, 1).astype(np.int32))
 
 
+def experts_share_pipelines(layouts: LayoutBatch) -> npt.NDArray[np.bool_]:
+    """Whether every rank is in the same pipeline by the mesh of the experts as by that of the other weights, (n,)."""
+    strides = (_stride("pp", layouts, experts=experts) for experts in (False, True))
+    return np.asarray((layouts.pp == 1) | np.equal(*strides))
+
+
 def _degree(name: str, layouts: LayoutBatch) -> IntArray:
     if name == "pp_copies":
         return np.asarray(copies(layouts) * np.ones(len(layouts)), np.int32)
@@ -97,7 +103,7 @@ def _stride(name: str, layouts: LayoutBatch, *, experts: bool) -> IntArray:
     for code, order in enumerate(layouts.rank_orders):
         rows = layouts.rank_order == code if len(layouts.rank_orders) > 1 else slice(None)
         for faster in order.split("-"):
-            of_mesh = _EXPERT_AXES[faster] if experts else faster
+            of_mesh = EXPERT_AXES[faster] if experts else faster
             if of_mesh == axis:
                 break
             stride[rows] *= _degree(of_mesh, layouts)[rows]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel import legal
 from meshwright.costmodel.axis.expert import has_experts
-from meshwright.costmodel.mesh import expert_dp
+from meshwright.costmodel.mesh import expert_dp, experts_share_pipelines
 from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
@@ -184,7 +184,8 @@ def space(
     modules = choices.recompute_modules
     recompute = _recompute_choices(fixed, recompute_modules(job) if modules is None else modules)
     replicas = _shard_replicas(cluster, cells, fixed)
-    switches, first_line, n_lines = _switch_lines(cluster, cells, (plain_ok, parallel_ok), replicas, fixed, choices)
+    ok = (plain_ok, parallel_ok)
+    switches, first_line, n_lines = _switch_lines(job, cluster, cells, ok, replicas, fixed, choices)
     if not n_lines.all():
         rejected = _with_unswitched(job, cluster, cells.take(np.flatnonzero(n_lines == 0)), fixed, rejected)
         some = np.flatnonzero(n_lines)
@@ -249,6 +250,7 @@ def _shard_replicas(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, An
 
 
 def _switch_lines(
+    job: TrainingJob,
     cluster: Cluster,
     cells: LayoutBatch,
     ok: tuple[BoolArray, BoolArray],
@@ -260,7 +262,7 @@ def _switch_lines(
 
     Cells with the same possibilities share their lines.
     """
-    orders = _order_lists(cluster, cells, fixed, choices)
+    orders = _order_lists(job, cluster, cells, fixed, choices)
     traits = (ok[0], ok[1], cells.dp * cells.cp > 1, cells.pp > 1, replicas > 1)
     key = orders.of.astype(np.int32)
     for trait in traits:
@@ -277,20 +279,26 @@ def _switch_lines(
     return table, starts.take(key), sizes.take(key)
 
 
-def _order_lists(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], choices: Choices) -> _Lists:
+def _order_lists(
+    job: TrainingJob, cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], choices: Choices
+) -> _Lists:
     """Codes of the rank orders to try in each cell: those that put its axes of degree above 1 in another order."""
-    several = np.stack([getattr(cells, axis) > 1 for axis in ORDERED_AXES], axis=1)
     # On one node every order is as near as any other.
     near = cluster.n_gpus <= cluster.domain_gpus or "rank_order" in fixed
+    traits = [getattr(cells, axis) > 1 for axis in ORDERED_AXES]
+    for code in range(1 if near else len(choices.rank_orders)):
+        ordered = replace(cells, rank_order=np.full(len(cells), code, np.int32))
+        traits.append(experts_share_pipelines(ordered) | (not has_experts(job)))
 
     def distinct_orders(key: int) -> list[list[int]]:
         present = [axis for i, axis in enumerate(ORDERED_AXES) if key >> i & 1]
         first: dict[tuple[str, ...], int] = {}
         for code, order in enumerate(choices.rank_orders[:1] if near else choices.rank_orders):
-            first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
+            if key >> len(ORDERED_AXES) + code & 1:
+                first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
         return [[code] for code in first.values()]
 
-    return _Lists((several << np.arange(len(ORDERED_AXES))).sum(axis=1).tolist(), distinct_orders, 1)
+    return _Lists((np.stack(traits, axis=1) << np.arange(len(traits))).sum(axis=1).tolist(), distinct_orders, 1)
 
 
 def _lines(
