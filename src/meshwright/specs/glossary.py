@@ -759,5 +759,5 @@ ERRORS: Mapping[str, str] = {
     "MW-E441": N_("A budget needs a price of the GPU."),
     "MW-E450": N_("A text is neither a number of GPUs nor a range of them."),
     "MW-E451": N_("A deadline or a budget of nothing."),
-    "MW-E452": N_("A price is for a GPU that is not compared."),
+    "MW-E452": N_("A price is for a GPU that no cluster has."),
 }

@@ -24,6 +24,7 @@ from meshwright.verbs.document import check_writable, describe, render, write_wh
 from meshwright.verbs.points import command_at, in_common, point, sized, with_site
 from meshwright.verbs.resolve import Resolved, layout_values, resolve
 from meshwright.verbs.searches import Searches, memory_limit
+from meshwright.verbs.totals import price_for
 
 #: Tokens a parameter where none were given: Hoffmann et al., Training compute-optimal LLMs, arXiv 2203.15556, table 3.
 _TOKENS_PER_PARAMETER = 20.0
@@ -121,19 +122,11 @@ def _prices(request: CompareRequest, bases: Sequence[Resolved]) -> dict[str, Pri
     gpus = list(dict.fromkeys(base.cluster.gpu.name for base in bases))
     said: dict[str, str] = {}
     for text in request.price:
-        name, equals, rate = text.partition("=")
-        if equals:
-            gpu = catalog.gpu(name.strip(), where="--price").name
-            if gpu not in gpus:
-                raise InputError(
-                    "MW-E452",
-                    _("no cluster of {gpu} is compared.").format(gpu=gpu),
-                    where="--price",
-                    nearest=_("Known: {names}.").format(names=", ".join(gpus)),
-                )
-            said[gpu] = rate
+        named, rate = price_for(text, gpus)
+        if named is not None:
+            said[named] = rate
         else:
-            said |= {gpu: text for gpu in gpus if gpu not in said}
+            said |= {gpu: rate for gpu in gpus if gpu not in said}
     usual = usual_prices([gpu for gpu in gpus if gpu not in said])
     return usual | {gpu: catalog.price(text, gpu) for gpu, text in said.items()}
 
