@@ -11,7 +11,6 @@ from meshwright import catalog
 from meshwright.costmodel.mesh import place
 from meshwright.specs.layout import Layout, LayoutBatch
 
-
 CLUSTER = catalog.cluster("4x8 A100-80GB")[0]
 
 
