@@ -46,7 +46,7 @@ def plan(
     max_memory: Annotated[str | None, option(_("Memory a GPU may fill, such as '70 GiB'."), "SIZE")] = None,
     objective: Annotated[str | None, option(_("What is best: time (as now), memory, cost or energy."), "NAME")] = None,
     deadline: Annotated[str | None, option(_("The training must end in this time, such as '30 days'."), "TIME")] = None,
-    budget: Annotated[str | None, option(_("The training must cost no more, such as '2 MUSD'."), "MONEY")] = None,
+    budget: Annotated[str | None, option(_("The training must cost no more, such as '2M USD'."), "MONEY")] = None,
     price: Annotated[
         str | None, option(_("Price of a GPU: '2.5 USD/GPUh', spot, or a provider (the newest on-demand)."), "TEXT")
     ] = None,

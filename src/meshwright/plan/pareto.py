@@ -129,7 +129,7 @@ class Best:
         if not len(keep):
             return
         kept = first[keep]
-        limit = 3 * self.size
+        limit = 12 * self.size
         while True:
             # Most rows are far from the best: look at the best few, and at more only if too many were variants.
             few = keep if len(keep) <= limit else keep[kept <= np.partition(kept, limit)[limit]]
