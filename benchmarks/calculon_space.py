@@ -18,7 +18,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, legal, pipeline_times, score
+from meshwright.costmodel.schedule import schedules
 from meshwright.formula import Ledger
 from meshwright.plan.search import CHUNK_ROWS, MEMORY_RULE, Found, budget_bytes, search
 from meshwright.plan.space import Choices, divisors, space
@@ -53,11 +54,12 @@ OPTIONS = (
     ("optimizer_sharding", "true, false", "zero_stage=1, 0"),
     ("tensor_par_comm_type", "ar, rs_ag", "sp=false, true"),
     ("data_par_overlap", "true, false", "job: overlap_grad_reduce and overlap_param_gather (a search each)"),
+    ("tensor_par_overlap", "none, ring", "job: tp_comm_overlap (of sp=true only, as in Megatron; a search each)"),
     ("optimizer_offload", "true, false", "offload_optimizer=cpu, none (cpu without ZeRO: illegal)"),
     ("*_par_net (three)", "network 0 or 1 for each axis", "rank_order: which axes lie inside a node follows from it"),
     ("tensor_par_comm_type", "p2p_rs_ag", "unmapped: pipeline hops of 1/tp are what every row here sends"),
     ("seq_par_ag_redo", "true, false", "unmapped: rows keep the cut input, as Megatron does"),
-    ("tensor_par_overlap", "none, ring, pipe", "unmapped: the cost model has no overlap inside a TP group"),
+    ("tensor_par_overlap", "pipe", "unmapped: as ring; and without sp none at all"),
     ("weight_offload", "true, false", "unmapped: offload_parameters is of sharded weights (ZeRO-3) only"),
     ("activations_offload", "true, false", "unmapped: no column"),
 )
@@ -67,20 +69,34 @@ FIX = {"cp": 1, "stage_split": "even"}
 CHOICES = Choices(
     recompute_modules=("core_attention",), zero_stages=(0, 1), offloads=("none", "cpu"), rank_orders=ORDERS
 )
-#: Every column that our search knows, for the same job: about as many rows as calculon counts.
-EVERYTHING = Choices(offloads=("none", "cpu", "nvme"), rank_orders=ORDERS)
-OVERLAPS = (True, False)
+#: Every column, schedule and order that our search knows, for the same job: more rows than calculon counts.
+EVERYTHING = Choices(schedules=tuple(schedules()), offloads=("none", "cpu", "nvme"), rank_orders=ORDERS)
 
 
-def nouns(*, overlap: bool) -> tuple[TrainingJob, Cluster]:
-    """The job with or without overlap of its data-parallel traffic, and the cluster."""
+class Overlap(NamedTuple):
+    """What runs beside the computation: data-parallel traffic, tensor-parallel traffic."""
+
+    dp: bool
+    tp: bool
+
+    def fix(self, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """What its search fixes: tensor-parallel traffic hides with sequence parallelism only."""
+        return {**fixed, "sp": True} if self.tp else dict(fixed)
+
+
+OVERLAPS = tuple(Overlap(dp, tp) for tp in (False, True) for dp in (True, False))
+
+
+def nouns(overlap: Overlap) -> tuple[TrainingJob, Cluster]:
+    """The job with such overlap, and the cluster."""
     job = TrainingJob(
         model=catalog.model("gpt3-175b"),
         seq_len=SEQ_LEN,
         global_batch=GLOBAL_BATCH,
         precision="fp16",
-        overlap_grad_reduce=overlap,
-        overlap_param_gather=overlap,
+        overlap_grad_reduce=overlap.dp,
+        overlap_param_gather=overlap.dp,
+        tp_comm_overlap=overlap.tp,
     )
     return job, catalog.cluster("128x8 A100-80GB")[0]
 
@@ -104,10 +120,11 @@ class Cell(NamedTuple):
         return recompute * sharding_and_overlap * (3 if tp else 1) * 2 * 2 * nets
 
     def ours(self) -> int:
-        """Distinct rows of these in our columns, legal or not, over both jobs."""
+        """Distinct rows of these in our columns, legal or not, over all jobs."""
         several = (self.tp > 1) + (self.pp > 1) + (self.dp > 1)
-        sp, zero, overlap = 2 if self.tp > 1 else 1, 2 if self.dp > 1 else 1, 2 if self.dp > 1 else 1
-        return 3 * sp * zero * overlap * 2 * math.factorial(several)
+        # Without sequence parallelism, with it, with it and overlap.
+        tensor, zero, overlap = 3 if self.tp > 1 else 1, 2 if self.dp > 1 else 1, 2 if self.dp > 1 else 1
+        return 3 * tensor * zero * overlap * 2 * math.factorial(several)
 
 
 def cells() -> Iterator[Cell]:
@@ -126,7 +143,7 @@ def cells() -> Iterator[Cell]:
 
 def illegal_rows() -> dict[str, int]:
     """Rule -> distinct rows of calculon's that break it, each under the first."""
-    job, cluster = nouns(overlap=True)
+    job, cluster = nouns(OVERLAPS[0])
     every = list(cells())
     layouts = LayoutBatch.of(
         Layout(**cell._asdict(), schedule="interleaved" if cell.vpp > 1 else "1f1b") for cell in every
@@ -150,27 +167,29 @@ class Books:
     beyond: int = 0
 
 
-def timed_search(choices: Choices, fix: dict[str, Any], repeat: int) -> tuple[list[Found], float]:
-    """The searches of both jobs, and the least CPU time of ``repeat`` runs of them."""
+def timed_search(choices: Choices, fix: Mapping[str, Any], repeat: int) -> tuple[list[Found], float]:
+    """The searches of all jobs, and the least CPU time of ``repeat`` runs of them."""
     best, found = math.inf, []
     for _ in range(repeat):
         started = time.process_time()
-        found = [search(*nouns(overlap=overlap), catalog.constants(), fix=fix, choices=choices) for overlap in OVERLAPS]
+        found = [
+            search(*nouns(overlap), catalog.constants(), fix=overlap.fix(fix), choices=choices) for overlap in OVERLAPS
+        ]
         best = min(best, time.process_time() - started)
     return found, best
 
 
-def fitting(books: Books) -> Iterator[tuple[bool, LayoutBatch, npt.NDArray[Any], npt.NDArray[Any]]]:
+def fitting(books: Books) -> Iterator[tuple[Overlap, LayoutBatch, npt.NDArray[Any], npt.NDArray[Any]]]:
     """The search's chunks: (overlap, rows of calculon's that fit, their step time, their peak); fills in books."""
     constants = catalog.constants()
     for overlap in OVERLAPS:
-        job, cluster = nouns(overlap=overlap)
-        budget, whole = budget_bytes(cluster, constants), space(job, cluster, FIX, CHOICES)
+        job, cluster = nouns(overlap)
+        budget, whole = budget_bytes(cluster, constants), space(job, cluster, overlap.fix(FIX), CHOICES)
         for start in range(0, len(whole), CHUNK_ROWS):
             rows = whole.rows(start, start + CHUNK_ROWS)
             found = score(job, cluster, rows, constants, budget)
-            # One replica has nothing to overlap: its rows are the same in both jobs and count once.
-            known = (LAYERS % rows.pp == 0) & ((rows.dp > 1) | overlap)
+            # One replica has nothing to overlap: its rows are the same in two jobs and count once.
+            known = (LAYERS % rows.pp == 0) & ((rows.dp > 1) | overlap.dp)
             books.beyond += int(np.count_nonzero(~known))
             fits = found.peak_allocated_bytes <= budget
             books.memory += int(np.count_nonzero(known & ~fits))
@@ -182,7 +201,7 @@ def fitting(books: Books) -> Iterator[tuple[bool, LayoutBatch, npt.NDArray[Any],
 def check_sample(n_rows: int, n_replayed: int) -> tuple[Books, str, bool]:
     """The books, what comparing ``n_rows`` scored rows with one-row estimates and replay gave, and whether it holds."""
     rng, constants, books = np.random.default_rng(175), catalog.constants(), Books()
-    nouns_of = {overlap: nouns(overlap=overlap) for overlap in OVERLAPS}
+    nouns_of = {overlap: nouns(overlap) for overlap in OVERLAPS}
     chunks = list(fitting(books))
     offered = [(chunk, position) for chunk, part in enumerate(chunks) for position in range(len(part[1]))]
     drawn = rng.permutation(len(offered))[:n_rows]

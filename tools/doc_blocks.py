@@ -10,7 +10,8 @@ document, with the files of docs/examples at hand. ``console`` blocks hold ``$ c
 * ``<!-- test: skip installs -->`` not run; allowed for installation commands and the test command itself only.
 
 ``tests/test_docs.py`` does the checking. ``python tools/doc_blocks.py`` pastes the present output into every checked
-block that shows all of it (no ``...`` line).
+block: all of it, as many lines as are shown where ``...`` is the last one, none where ``...`` stands elsewhere;
+``python tools/doc_blocks.py docs/planning.md`` does so for one page.
 """
 
 from __future__ import annotations
@@ -121,15 +122,19 @@ def _pasted(block: Block, work: Path, environment: dict[str, str]) -> str:
     lines = []
     for command, shown in block.commands():
         done = run(block, command, work, environment)
-        keep = "check" not in block.marks or ANY_LINES in (line.strip() for line in shown)
         lines.append(f"$ {command}")
-        lines += shown if keep else (done.stdout + done.stderr).rstrip("\n").split("\n")
+        if "check" not in block.marks or ANY_LINES in (line.strip() for line in shown[:-1]):
+            lines += shown
+            continue
+        printed = (done.stdout + done.stderr).rstrip("\n").split("\n")
+        cut = shown and shown[-1].strip() == ANY_LINES
+        lines += [*printed[: len(shown) - 1], ANY_LINES] if cut else printed
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Paste the present output into every page."""
-    for path in documents():
+    for path in [Path(a).resolve() for a in sys.argv[1:]] or documents():
         text = path.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             work, environment = workplace(Path(folder))

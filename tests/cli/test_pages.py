@@ -14,7 +14,7 @@ from rich.console import Console
 from meshwright.cli import numbers
 from meshwright.cli.bars import bar, print_breakdown, print_memory
 from meshwright.cli.catalog import print_entry
-from meshwright.cli.layouts import in_common, print_layouts
+from meshwright.cli.layouts import HEADERS, USUAL, in_common, print_layouts
 from meshwright.cli.plan import print_next, print_plan
 from meshwright.i18n import set_language
 from meshwright.specs.estimate import BREAKDOWN_TERMS, MEMORY_CLASSES, Estimate, Memory
@@ -233,11 +233,56 @@ def test_columns_in_which_all_agree_are_said_once(language: str) -> None:
     assert "sp=true zero_stage=1" in stream.getvalue()
 
 
-def test_wide_shows_every_column() -> None:
+def columns_shown(text: str) -> list[str]:
+    """The header of a table up to the measures."""
+    header = text.splitlines()[0].split()
+    return header[1 : header.index("step")]
+
+
+def test_wide_shows_every_unusual_column_even_where_all_agree() -> None:
+    set_language("en")
+    base = ["dp", "tp", "pp", "mb"]
     console, stream = page(width=160)
     print_layouts(console, [estimate(layout) for layout in LAYOUTS], 0, wide=True)
-    header = stream.getvalue().splitlines()[0].split()
-    assert {"dp", "tp", "pp", "mb", "sp", "vpp", "zero", "recomp", "split", "order"} <= set(header)
+    assert columns_shown(stream.getvalue()) == [*base, "sp", "vpp", "schedule", "zero", "recomp", "split"]
+    alike = Layout(dp=64, tp=8, sp=True, zero_stage=3, dp_replicate=8, ep=16, rank_order="tp-pp-dp-cp")
+    console, stream = page(width=160)
+    print_layouts(console, [estimate(alike)], 0, wide=True)
+    assert columns_shown(stream.getvalue()) == [*base, "ep", "sp", "zero", "repl", "order"]
+    assert len(stream.getvalue().splitlines()) == 3
+
+
+def test_columns_without_room_are_said_below_the_table(language: str) -> None:
+    varied = Layout(
+        dp=64, tp=8, cp=4, cp_kind="allgather", pp=16, vpp=2, schedule="dualpipev", ep=16, etp=8, sp=True,
+        zero_stage=3, dp_replicate=8, dispatcher="allgather", recompute="moe_activation+norm", micro_batch=16,
+        offload_optimizer="cpu", stage_split="ends", rank_order="tp-pp-dp-cp",
+    )  # fmt: skip
+    layouts = (LAYOUTS[2], varied)
+    console, stream = page()
+    print_layouts(console, [estimate(layout) for layout in layouts], 0, wide=False)
+    lines = stream.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert "…" not in stream.getvalue()
+    below = " ".join(" ".join(lines[4:]).split())
+    assert below.startswith("#2: ")
+    shown = set(lines[0].split())
+    for name, value in varied:
+        header = HEADERS.get(name, name)
+        if name in USUAL and value != USUAL[name]:
+            assert (set(header.split()) <= shown) != (f"{name}={str(value).lower()}" in below), name
+
+
+def test_what_no_measured_run_was_compared_with_is_said(language: str) -> None:
+    known = estimate(LAYOUTS[0])
+    console, stream = page()
+    print_plan(console, plan(layouts=(known,), runners_up=()))
+    reasons = {"en": "mixtures of experts, this precision.", "zh_CN": "混合专家"}[language]
+    assert reasons not in " ".join(stream.getvalue().split())
+    unknown = known.model_copy(update={"not_validated": ("experts", "precision")})
+    console, stream = page()
+    print_plan(console, plan(layouts=(unknown,), runners_up=()))
+    assert reasons in " ".join(stream.getvalue().split())
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-6, 0.1, 0.5, 0.999, 1.0, 2.0])

@@ -140,6 +140,8 @@ def test_six_questions_six_commands(mw: Run, tmp_path: Path, monkeypatch: pytest
     )[0]
     assert int(b200) < int(h100)
     assert (h100_cost, b200_cost) != ("", "")
+    assert len(re.findall(r"^Price: [\d.]+ USD a GPU-hour, ", needed, re.MULTILINE)) == 2
+    assert "misses" not in needed, "that one node is too small is no news where only the kind counts"
     mw("plan", "llama-3.1-8b", "--cluster", "8xH100", "--out", "plan.json")
     page = " ".join(mw("explain", "plan.json", "--why-not", "tp=2,pp=4").split())
     assert re.match(r"Slower: even its best variant .* a step against .*%: mostly .*tp_comm \+", page)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from meshwright import catalog
 from meshwright.costmodel import legal
@@ -49,13 +49,13 @@ def job(rng: np.random.Generator, cluster: Cluster) -> TrainingJob:
     lora = int(rng.choice([0, 0, 0, 16]))
     return TrainingJob(
         model=catalog.model(str(rng.choice(MODELS))),
-        kind=str(rng.choice(KINDS)),  # type: ignore[arg-type]
+        kind=str(rng.choice(KINDS)),
         reference_forward=bool(rng.integers(2)),
         seq_len=int(rng.choice([512, 1024])),
         global_batch=int(rng.choice([96, 512, 1536, 2048])),
-        precision=str(rng.choice(precisions)),  # type: ignore[arg-type]
-        fp8_recipe=str(rng.choice(["delayed", "tensorwise", "blockwise"])),  # type: ignore[arg-type]
-        optimizer=str(rng.choice(OPTIMIZERS)),  # type: ignore[arg-type]
+        precision=str(rng.choice(precisions)),
+        fp8_recipe=str(rng.choice(["delayed", "tensorwise", "blockwise"])),
+        optimizer=str(rng.choice(OPTIMIZERS)),
         attention="flash" if cluster.gpu.compute_capability >= 80 and rng.integers(2) else "unfused",
         lora_rank=lora,
         frozen_dtype="nf4" if lora and rng.integers(2) else "same",
@@ -82,7 +82,7 @@ def legal_layouts(rng: np.random.Generator, of: TrainingJob, cluster: Cluster, n
     zero = rng.integers(0, 4, size)
     one = np.ones(size, int)
     offload = np.where(zero >= 1, rng.choice([0, 0, *range(len(OFFLOADS))], size), 0)
-    columns: dict[str, npt.NDArray[np.integer]] = {
+    columns = {
         "dp": dp,
         "dp_replicate": np.where(zero >= 1, rng.choice([1, 1, 2, 4], size), 1),
         "tp": tp,
@@ -105,12 +105,9 @@ def legal_layouts(rng: np.random.Generator, of: TrainingJob, cluster: Cluster, n
         "offload_parameters": np.where(zero >= 3, np.minimum(offload, rng.integers(0, len(OFFLOADS), size)), 0),
         "rank_order": rng.integers(0, len(RANK_ORDERS), size),
     }
-    batch = LayoutBatch(
-        **{name: column.astype(np.int32) for name, column in columns.items()},
-        schedules=names,
-        rank_orders=RANK_ORDERS,
-    )
+    rows: dict[str, Any] = {name: column.astype(np.int32) for name, column in columns.items()}
+    batch = LayoutBatch(**rows, schedules=names, rank_orders=RANK_ORDERS)
     violated = np.zeros(size, bool)
-    for rows in legal(of, cluster, batch).values():
-        violated |= rows
+    for broken in legal(of, cluster, batch).values():
+        violated |= broken
     return batch.take(np.flatnonzero(~violated)[:n])

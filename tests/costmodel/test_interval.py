@@ -18,8 +18,8 @@ def test_ground_that_no_row_validated_adds_variance() -> None:
     quiet = {"overlap_grad_reduce": False, "overlap_param_gather": False}
     seen = TrainingJob(model=model, seq_len=2048, global_batch=512, precision="fp16", attention="unfused", **quiet)
 
-    def variance(text: str, schedule: str = "1f1b", **changes: object) -> float:
-        rows = LayoutBatch.of([Layout(schedule=schedule)])
+    def variance(text: str, schedule: str = "1f1b", pp: int = 2, **changes: object) -> float:
+        rows = LayoutBatch.of([Layout(schedule=schedule, pp=pp)])
         cluster = catalog.cluster(text)[0]
         off = off_ground(seen.model_copy(update=changes), cluster, rows, CONSTANTS)
         return float(off_ground_variance(off, cluster, 1, CONSTANTS)[0])
@@ -30,6 +30,7 @@ def test_ground_that_no_row_validated_adds_variance() -> None:
     assert variance("64x8 A100-80GB", overlap_grad_reduce=True) > 0.0
     assert variance("64x8 A100-80GB, 4x100Gb OPA") > 0.0
     assert variance("64x8 A100-80GB", schedule="interleaved") > 0.0
+    assert variance("64x8 A100-80GB", schedule="zb-h1", pp=1) == 0.0
     assert variance("512x8 A100-80GB") > variance("128x8 A100-80GB") > 0.0
 
 

@@ -140,3 +140,19 @@ def test_a_ledger_changes_nothing_and_closes_the_step() -> None:
     assert step[0].result[0] == with_ledger.step_time_s[0]
     assert {entry.unit for entry in ledger.find("gemm_time_s")} == {"s"}
     assert "memory_bytes_per_s" in ledger.sources
+
+
+@pytest.mark.parametrize(
+    ("schedule", "vpp", "lora_rank", "sent"),
+    [("1f1b", 1, 0, True), ("interleaved", 2, 0, True), ("zb-v", 2, 0, False), ("dualpipev", 2, 0, False),
+     ("dualpipe", 1, 0, False), ("1f1b", 1, 16, False)],
+)  # fmt: skip
+def test_a_tied_embedding_is_reduced_where_its_copies_are_apart(
+    schedule: str, vpp: int, lora_rank: int, sent: bool
+) -> None:
+    """A V has the first and the last stage on one rank; a frozen table has no gradient."""
+    of = TrainingJob(model=catalog.model("gpt2-xl"), seq_len=1024, global_batch=64, lora_rank=lora_rank)
+    rows = LayoutBatch.of([Layout(dp=2, pp=4, vpp=vpp, schedule=schedule)])
+    ledger = Ledger()
+    evaluate(of, catalog.cluster("1x8 A100-80GB")[0], rows, CONSTANTS, ledger)
+    assert bool(ledger.find("step_time_s")[0].arguments["tied_embedding_s"][0] > 0) is sent

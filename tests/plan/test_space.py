@@ -160,6 +160,22 @@ def test_fixing_picks_the_same_rows(job: Jobs, cluster: Clusters) -> None:
     assert rows_of(lawful(task, place, part.rows(0, len(part)))) == rows_of(kept)
 
 
+def test_fixed_copies_of_shard_groups_hold_in_every_row(job: Jobs, cluster: Clusters) -> None:
+    task, place = job(), cluster()
+    whole = space(task, place, {"dp_replicate": 2})
+    batch = whole.rows(0, len(whole))
+    assert len(lawful(task, place, batch)) == len(batch) > 0
+    assert (batch.dp_replicate == 2).all()
+    assert (batch.zero_stage >= 1).all()
+    for fix, rule in (
+        ({"dp_replicate": 3}, "shards_make_dp"),
+        ({"dp_replicate": 2, "zero_stage": 0}, "replicas_need_zero"),
+    ):
+        refused = space(task, place, fix)
+        assert len(refused) == 0
+        assert rule in refused.rejected
+
+
 def test_impossible_degrees_are_refused_with_a_reason(job: Jobs, cluster: Clusters) -> None:
     with pytest.raises(InputError, match="divide 8") as caught:
         space(job(), cluster(), {"tp": 3})

@@ -80,9 +80,11 @@ def test_the_page_says_what_the_plan_says(large: Plan) -> None:
 
 
 def test_only_what_is_known_is_shown(large: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Page(report(large.model_copy(update={"time_to_train_s": None, "time_to_train_interval_s": None})))
+    unknown = dict.fromkeys(
+        ("time_to_train_s", "time_to_train_interval_s", "time_to_train_with_failures_s", "cost_usd", "energy_j")
+    )
+    plain = Page(report(large.model_copy(update=unknown)))
     assert "Time to train" not in plain.text
-    # Fields that are null today come with the document.
     described = answer_page.document
     more = {"cost_usd": 1234567.0, "energy_j": 7.2e12, "time_to_train_with_failures_s": {"p50": 2e6, "p90": 3e6}}
     monkeypatch.setattr(answer_page, "document", lambda kind, found: described(kind, found) | more)
@@ -90,6 +92,17 @@ def test_only_what_is_known_is_shown(large: Plan, monkeypatch: pytest.MonkeyPatc
     for shown in ("Cost", "$1,234,567", "Energy", "2,000 MWh", "With failures", "23.1 days", "p90 34.7 days"):
         assert shown in page.text
         assert shown not in plain.text
+
+
+def test_what_is_not_validated_is_said(large: Plan) -> None:
+    best = large.layouts[large.chosen]
+
+    def text_of(*reasons: str) -> str:
+        shown = best.model_copy(update={"not_validated": reasons})
+        return Page(report(large.model_copy(update={"layouts": (shown, *large.layouts[1:]), "chosen": 0}))).text
+
+    assert "Not validated by measured runs, so the interval is wider: mixtures of experts." in text_of("experts")
+    assert "Not validated" not in text_of()
 
 
 def test_where_nothing_fits_it_says_by_how_much_and_what_helps(too_large: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.specs.layout import COLUMNS
+from meshwright.specs.layout import KEYS
 from meshwright.specs.plan import Plan
 from meshwright.specs.request import EstimateRequest
 from meshwright.verbs.command import layout_text
@@ -24,6 +24,16 @@ def test_dp_follows_from_the_cluster(estimate_request: Requests) -> None:
     layout = estimate(estimate_request()).estimate.layout
     assert (layout.dp, layout.tp, layout.pp, layout.micro_batch) == (4, 2, 2, 2)
     assert estimate(estimate_request("tp=2,pp=2,vpp=4,micro_batch=2")).estimate.layout.schedule == "interleaved"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "vpp"),
+    [("gpipe", 1), ("zb-h1", 1), ("dualpipe", 1), ("zb-v", 2), ("dualpipev", 2), ("interleaved", 2)],
+)
+def test_a_schedule_brings_its_chunks(estimate_request: Requests, schedule: str, vpp: int) -> None:
+    found = estimate(estimate_request(f"tp=2,cp=2,pp=2,micro_batch=2,schedule={schedule}"))
+    assert (found.estimate.layout.vpp, found.estimate.layout.dp) == (vpp, 2)
+    assert ("vpp" in found.assumed) == (vpp > 1)
 
 
 def test_what_the_layout_does_not_say_is_assumed(estimate_request: Requests) -> None:
@@ -41,7 +51,7 @@ def test_the_document_is_flat(estimate_request: Requests) -> None:
     assert found["schema"] == "meshwright/estimate/1"
     promised = {"layout", "step_time_s", "breakdown_s", "memory", "assumed", "time_to_train_s", "next_command"}
     assert promised <= found.keys()
-    assert set(found["layout"]) == set(COLUMNS)
+    assert set(found["layout"]) == set(KEYS)
     assert found["cost_usd"] is None
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -82,7 +92,7 @@ def test_a_layout_as_text_means_the_same(small_plan: tuple[Plan, Path]) -> None:
         ({"layout": "tp=2,pp=2,vpp=5"}, "MW-E407", "vpp"),
         ({"layout": "tp=1,pp=1,sp=true"}, "MW-E407", "sp"),
         ({"layout": "tp=2,pp=2,schedule=zigzag"}, "MW-E132", "1f1b"),
-        ({"layout": "tp=2,pp=2,zero_stage=3"}, "MW-E133", "0 and 1"),
+        ({"layout": "tp=2,pp=2,zero_stage=4"}, "MW-E133", "0 to 3"),
         ({"layout": "tp=-2"}, "MW-E132", "at least 1"),
     ],
 )

@@ -7,9 +7,10 @@ import pytest
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
 from meshwright.specs.report import EstimateReport
-from meshwright.specs.request import EstimateRequest
+from meshwright.specs.request import EstimateRequest, PlanRequest
 from meshwright.verbs.estimate import estimate
-from meshwright.verbs.report import drawn
+from meshwright.verbs.plan import plan
+from meshwright.verbs.report import drawn, scaling_of
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,13 @@ def _agrees(found: EstimateReport) -> None:
     assert {name: values[worst] for name, values in shown.memory.by.items()} == pytest.approx(memory.by)
     assert shown.timeline is not None
     assert shown.timeline.extent_ns() / 1e9 == pytest.approx(found.estimate.step_time_s, rel=0.03)
+
+
+def test_the_scaling_curve_passes_through_the_plan() -> None:
+    request = PlanRequest(model="llama-3-8b", cluster="2x8 H100", global_batch=64, seq_len=2048, fix="pp=1,vpp=1")
+    answer = plan(request)
+    curve = scaling_of(request, answer)
+    assert list(curve) == [4, 8, 16, 32, 64]
+    assert curve[16] == answer.layouts[answer.chosen]
+    speeds = [estimate.tokens_per_s_per_gpu * n_gpus for n_gpus, estimate in curve.items()]
+    assert speeds == sorted(speeds)

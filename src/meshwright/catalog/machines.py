@@ -14,7 +14,7 @@ EXAMPLES = "8xH100, 256x8 A100-80GB, 16 nodes of p5.48xlarge, local"
 # The group before a name is what parts it from its count; ``_after`` decides whether an x in it belongs to the name.
 _NODES_OF = re.compile(r"^(\d+)\s*(?:x\s*)?nodes?(\s+(?:of\s+|x\s*)?)(.+)$", re.IGNORECASE)
 _COUNTED = re.compile(r"^(\d+)(\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
-_GRID = re.compile(r"^(\d+)\s*x\s*(\d+)(\s*x\s*|\s+)(.+)$", re.IGNORECASE)
+_GRID = re.compile(r"^(\d+)\s*x\s*(\d+)(\s*x\s*|\s+|(?=[A-Za-z]))(.+)$", re.IGNORECASE)
 _ON_NODES = re.compile(r"^(\d+)(\s*x\s*|\s+|(?=[A-Za-z]))(.+?)\s+on\s+(\d+)\s+nodes?$", re.IGNORECASE)
 _BEHIND = re.compile(r"^([A-Za-z].*?)\s*x\s*(\d{1,9})$", re.IGNORECASE)
 _GPUS = re.compile(r"\s+GPUs?$", re.IGNORECASE)
@@ -81,7 +81,7 @@ def parse_machines(text: str, where: str) -> Machines:
         raise _unknown_machine(text, where) if re.search(r"[A-Za-z]", text) else not_understood(text, where)
     # A name may start with digits (8x4090 PCIe), so the whole rest as a name comes before nodes x GPUs.
     grid, name = _GRID.match(text), _after(match[2], match[3])
-    if grid and _named(name) is None:
+    if grid and _named(name) is None and (grid[3] or _named(grid[4]) is not None):
         return Machines(
             _required(_after(grid[3], grid[4]), where),
             n_nodes=_positive(grid[1], text, where),

@@ -36,7 +36,7 @@ COMMANDS = {
     "scale": N_("Speed, efficiency and cost over GPU counts: from where on more do not pay off."),
     "compare": N_("Clusters side by side: which is faster, which cheaper, how many GPUs a deadline needs."),
     "explain": N_("What a number, term, rule or error means; why not another layout (--why-not)."),
-    "catalog": N_("GPUs, adapters, nodes and models that are known, each value with its source."),
+    "catalog": N_("GPUs, adapters, nodes, models and prices that are known, each value with its source."),
     "validate": N_("Score the predictions against a file of measured runs."),
 }
 #: What a write fails with where there is no room or no place.
@@ -59,8 +59,9 @@ def build_app() -> App:
         help_formatter=HelpPage(),
         help_epilogue=f"{epilogue}\n\n{_questions()}",
         group_commands=Group(_("Commands")),
-        group_arguments=Group(_("Arguments")),
-        group_parameters=Group(_("Options")),
+        # Without keys titles are sorted by their letters, which differ between languages.
+        group_arguments=Group(_("Arguments"), sort_key=0),
+        group_parameters=Group(_("Options"), sort_key=1),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
@@ -81,6 +82,10 @@ QUESTIONS = (
     (
         N_("How many GPUs for 10 days, which kind is cheaper?"),
         "mw compare llama-3.1-70b --clusters H100 B200 --deadline 10d",
+    ),
+    (
+        N_("How many days, what does it cost, and a report to show?"),
+        "mw plan llama-3.1-8b --cluster 16x8H100 --tokens 2T --report plan.html",
     ),
     (N_("How far do more GPUs pay off?"), "mw scale llama-3.1-70b --cluster H100 --gpus 8..1024"),
 )

@@ -20,7 +20,9 @@ from meshwright.verbs.document import render
 
 
 def catalog(
-    kind: Annotated[str | None, Parameter(help=_("gpu, nic, node, model or price; everything when left out."))] = None,
+    kind: Annotated[
+        str | None, Parameter(help=_("gpu, nic, node, model, price, site or reliability; everything when left out."))
+    ] = None,
     name: Annotated[str | None, Parameter(help=_("One entry: its values, each with label and source."))] = None,
     /,
     *,

@@ -102,10 +102,12 @@ def print_compare(console: Console, report: CompareReport) -> None:
         console.print()
         console.print(_("The clusters as given"), style="bold")
         _print_points(console, given, report)
-    for each in given:
-        if each.estimate is None:
+    for candidate in report.candidates:
+        each = candidate.as_given
+        # Under a deadline only the kind counts: that its smallest cluster is too small is no news.
+        if each.estimate is None and candidate.needed is None:
             console.print(_("{cluster}: {why}.").format(cluster=each.cluster, why=each.why_none or _("no layout")))
-    print_prices(console, given)
+    print_prices(console, [*given, *(each.needed for each in report.candidates if each.needed is not None)])
     _print_assumed(console, report)
     print_next(console, report.next_command)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from meshwright.cli.assumptions import print_assumed
 from meshwright.cli.bars import print_breakdown, print_memory
 from meshwright.cli.flags import JobFlags, ReportFlags, option, whole_number
-from meshwright.cli.plan import print_next, print_remedies
+from meshwright.cli.plan import print_next, print_not_validated, print_remedies
 from meshwright.cli.terminal import note_written, plain_console, print_text
 from meshwright.cli.verdict import name_of, sentence, training
 from meshwright.errors import EXIT_CONDITION, EXIT_OK, InputError
@@ -65,6 +65,7 @@ def print_estimate(console: Console, report: EstimateReport) -> None:
     """Verdict, where time and memory go, remedies where it does not fit, assumptions, next command."""
     estimate = report.estimate
     console.print(sentence(name_of(report.model, "name"), name_of(report.cluster, "text"), estimate), style="bold")
+    print_not_validated(console, estimate)
     if report.time_to_train_s is not None and (tokens := report.job.get("tokens")):
         console.print(training(float(tokens), report.time_to_train_s, None, report))
     console.print()

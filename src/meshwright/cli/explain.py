@@ -48,7 +48,7 @@ def explain(
         int | None, option(_("Which layout of the plan file (1, the fastest)."), "N", converter=whole_number)
     ] = None,
     job: Annotated[
-        JobFlags, Parameter(group=Group(_("The job (with --why-not and a model in place of a plan file)")))
+        JobFlags, Parameter(group=Group(_("The job (with --why-not and a model in place of a plan file)"), sort_key=2))
     ] = JobFlags(),  # noqa: B008 - frozen, so one for all calls is safe
     output: OutputFlags = OutputFlags(),  # noqa: B008
 ) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from meshwright.errors import InputError
 from meshwright.i18n import _
 
 if TYPE_CHECKING:
+    from meshwright.specs.estimate import Estimate
     from meshwright.specs.plan import Plan
     from meshwright.specs.report import EstimateReport
 
@@ -62,12 +63,12 @@ class ReportFlags(FileFlags):
         Path | None, option(_("Write a report to this HTML file, which opens without network."), "FILE")
     ] = None
 
-    def write_report(self, answer: Plan | EstimateReport) -> None:
-        """Write the report, if one was asked for."""
+    def write_report(self, answer: Plan | EstimateReport, scaling: Mapping[int, Estimate] | None = None) -> None:
+        """Write the report, if one was asked for; ``scaling`` are the best layouts at other numbers of GPUs."""
         if self.report is not None:
             from meshwright.report.answer import write_report  # noqa: PLC0415 - plotly loads for a report only
 
-            write_report(answer, self.report)
+            write_report(answer, self.report, scaling=scaling)
 
 
 @Parameter(name="*")

@@ -43,26 +43,34 @@ def _value(layout: Layout, name: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _unusual(layouts: Sequence[Layout]) -> list[str]:
+    return [name for name in USUAL if any(getattr(layout, name) != USUAL[name] for layout in layouts)]
+
+
 def _varying(layouts: Sequence[Layout]) -> list[str]:
-    varying = [name for name in USUAL if len({getattr(layout, name) for layout in layouts}) > 1]
+    varying = [name for name in USUAL if not _alike(layouts, name)]
     # Of the two usual schedules vpp says which.
     if {layout.schedule for layout in layouts} <= {"1f1b", "interleaved"} and "schedule" in varying:
         varying.remove("schedule")
     return varying
 
 
+def _alike(layouts: Sequence[Layout], name: str) -> bool:
+    return len({getattr(layout, name) for layout in layouts}) == 1
+
+
 def in_common(layouts: Sequence[Layout]) -> str:
     """The unusual columns in which all ``layouts`` agree, as text; empty where there are none."""
-    varying = _varying(layouts)
-    names = [name for name in USUAL if name not in varying and getattr(layouts[0], name) != USUAL[name]]
+    names = [name for name in USUAL if _alike(layouts, name) and getattr(layouts[0], name) != USUAL[name]]
     return " ".join(f"{name}={_value(layouts[0], name)}" for name in names)
 
 
-def layout_table(estimates: Sequence[Estimate], chosen: int | None, *, wide: bool = False) -> Table:
-    """One row a candidate. The unit stands in the header, so that a column compares at a glance."""
-    layouts = [estimate.layout for estimate in estimates]
-    extra = list(USUAL) if wide else _varying(layouts)
-    table = Table(box=None, padding=(0, 2 if wide or len(extra) <= 2 else 1, 0, 0), pad_edge=False, header_style="bold")
+def layout_table(estimates: Sequence[Estimate], chosen: int | None, extra: Sequence[str]) -> Table:
+    """One row a candidate, with the columns ``extra`` of its layout beside the base ones.
+
+    The unit stands in the header, so that a column compares at a glance.
+    """
+    table = Table(box=None, padding=(0, 2 if len(extra) <= 2 else 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("#\n", justify="right")
     for name in (*BASE, *extra):
         table.add_column(
@@ -105,8 +113,23 @@ def _short(value: str) -> str:
 
 
 def print_layouts(console: Console, estimates: Sequence[Estimate], chosen: int | None, *, wide: bool) -> None:
-    """The table and, below it, what all candidates share."""
-    console.print(layout_table(estimates, chosen, wide=wide))
-    shared = "" if wide else in_common([estimate.layout for estimate in estimates])
+    """The table and, below it, what all candidates share and what has no room in the table.
+
+    Columns beyond the base ones: those that differ among the candidates; ``wide``, all that leave their usual value.
+    """
+    layouts = [estimate.layout for estimate in estimates]
+    extra = _unusual(layouts) if wide else _varying(layouts)
+    left_out: list[str] = []
+    # Measured on an endless line, as a table never measures more than its line.
+    endless = console.options.update(width=10_000)
+    while extra and console.measure(layout_table(estimates, chosen, extra), options=endless).maximum > console.width:
+        left_out.append(max(extra, key=lambda name: max(len(_value(layout, name)) for layout in layouts)))
+        extra.remove(left_out[-1])
+    console.print(layout_table(estimates, chosen, extra))
+    for index, layout in enumerate(layouts):
+        unusual = [f"{name}={_value(layout, name)}" for name in left_out if getattr(layout, name) != USUAL[name]]
+        if unusual:
+            console.print(" ".join((f"#{index + 1}:", *unusual)))
+    shared = "" if wide else in_common(layouts)
     if shared:
         console.print(_("All of them: {columns}").format(columns=shared), style="dim")

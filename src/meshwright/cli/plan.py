@@ -19,14 +19,16 @@ from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import FITS, TERMS, label
 from meshwright.cli.layouts import print_layouts
 from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.cli.verdict import buys, condition, name_of, needed, sentence, tight_faster, training
+from meshwright.cli.verdict import buys, condition, name_of, needed, not_validated, sentence, tight_faster, training
 from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
+from meshwright.specs.estimate import Estimate
 from meshwright.specs.plan import Placement, Plan, Runner
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
 from meshwright.verbs.document import check_writable, render
 from meshwright.verbs.plan import plan as search
+from meshwright.verbs.report import scaling_of
 
 #: Terms named for a runner-up; the rest of its loss is in the JSON.
 TERMS_SHOWN = 3
@@ -44,7 +46,7 @@ def plan(
     max_memory: Annotated[str | None, option(_("Memory a GPU may fill, such as '70 GiB'."), "SIZE")] = None,
     objective: Annotated[str | None, option(_("What is best: time (as now), memory, cost or energy."), "NAME")] = None,
     deadline: Annotated[str | None, option(_("The training must end in this time, such as '30 days'."), "TIME")] = None,
-    budget: Annotated[str | None, option(_("The training must cost no more, such as '2 MUSD'."), "MONEY")] = None,
+    budget: Annotated[str | None, option(_("The training must cost no more, such as '2M USD'."), "MONEY")] = None,
     price: Annotated[
         str | None, option(_("Price of a GPU: '2.5 USD/GPUh', spot, or a provider (the newest on-demand)."), "TEXT")
     ] = None,
@@ -81,10 +83,13 @@ def plan(
                 interrupts.check()
 
             found = search(request, on_progress=seen, timeline=timeline)
+            scaling = None
+            if output.report is not None and found.layouts and not found.interrupted:
+                scaling = scaling_of(request, found, seen)
         # An interrupted search without any layout leaves the files that were there.
         answered = bool(found.layouts) or not found.interrupted
         if answered:
-            output.write_report(found)
+            output.write_report(found, scaling)
         if output.json:
             print_text(render("plan", found))
         else:
@@ -130,6 +135,7 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     """The verdict, the candidates, where time and memory of the chosen one go."""
     best = found.layouts[found.chosen]
     console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
+    print_not_validated(console, best)
     if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
         console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s, found))
     for asked in found.conditions:
@@ -146,6 +152,12 @@ def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     print_breakdown(console, best)
     console.print()
     print_memory(console, best)
+
+
+def print_not_validated(console: Console, estimate: Estimate) -> None:
+    """A line where something of the layout was never compared with a measured run."""
+    if (said := not_validated(estimate)) is not None:
+        console.print(said, style="yellow")
 
 
 def print_nothing(console: Console, found: Plan) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.cli import numbers
+from meshwright.costmodel.interval import OFF_GROUND
 from meshwright.i18n import _
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.plan import Bought, Condition, Totals
@@ -59,6 +60,14 @@ def sentence(model: str, cluster: str, estimate: Estimate) -> str:
         mfu=numbers.percent(estimate.mfu_ratio),
         fit=fit(estimate),
     )
+
+
+def not_validated(estimate: Estimate) -> str | None:
+    """What of the layout no measured run was compared with; None where nothing is."""
+    if not estimate.not_validated:
+        return None
+    reasons = ", ".join(_(OFF_GROUND[reason]) for reason in estimate.not_validated)
+    return _("Not validated by measured runs, so the interval is wider: {reasons}.").format(reasons=reasons)
 
 
 def training(tokens: float, time_s: float, interval_s: tuple[float, float] | None, whole: Totals) -> str:

@@ -223,8 +223,9 @@ class _Wire:
             used = ((self.rows.ep * self.rows.etp > 1) & (self.rows.dispatcher == code)).astype(float)
             if used.any():
                 for traffic in expert.sends(dispatcher, size_bytes, token_bytes, self.shapes, self.groups("ep"), top_k):
-                    alone = getattr(self.rows, traffic.group) == 1
-                    spent = self._add(spent, traffic, self._seconds(traffic), np.where(alone, 0.0, used))
+                    several = np.where(getattr(self.rows, traffic.group) > 1, used, 0.0)
+                    if several.any():
+                        spent = self._add(spent, traffic, self._seconds(traffic), several)
         return spent
 
     def _nothing(self) -> _Spent:

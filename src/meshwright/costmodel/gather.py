@@ -222,6 +222,10 @@ class Gathered:
             return self.trained.take(self.state_row, axis=2), self.frozen_bytes.take(self.state_row, axis=2)
         return self.trained[:, class_index, self.state_row], self.frozen_bytes[:, class_index, self.state_row]
 
+    def holds(self, part: int, class_index: IndexArray | None = None) -> npt.NDArray[np.bool_]:
+        """Whether a rank of the class holds any of the part."""
+        return np.asarray(self._of_stage(self.stages.counts[:, part], class_index) > 0)
+
     def layers(self, class_index: IndexArray | None = None) -> FloatArray:
         """Layers on a rank of the class."""
         return self._of_stage(self.stages.counts[:, 1:-1].sum(axis=1), class_index)

@@ -81,7 +81,7 @@ def off_ground(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constan
         "scale": cluster.n_gpus > spec.validated_n_gpus,
     }
     by_row = {
-        "schedule": ~np.isin(layouts.schedule, seen),
+        "schedule": (layouts.pp > 1) & ~np.isin(layouts.schedule, seen),
         "sharding": layouts.zero_stage >= 2,
         "context_parallel": layouts.cp > 1,
         "offload": (layouts.offload_optimizer > 0) | (layouts.offload_parameters > 0),

@@ -65,7 +65,7 @@ def peak(rows: Gathered) -> Peak:
     held_first, held_row = distinct(rows.held_columns())
     state_first, state_row = distinct(rows.state_columns())
     holders, owners = rows.take(held_first), rows.take(state_first)
-    held = sum(_held(holders, None, _working(holders)).values(), np.zeros(()))
+    held = sum(_held(holders, None).values(), np.zeros(()))
     states = sum(_states(owners, None).values(), np.zeros(()))
     # A rank class that a row does not have is never its worst.
     states = np.where(owners.multiplicity() > 0, states, -np.inf)
@@ -112,29 +112,32 @@ def gathered_weight_bytes(weights_bytes: FloatArray, n_layers: FloatArray, layou
     return np.where(layouts.zero_stage >= 3, weights_bytes * units / np.maximum(n_layers, 1.0), 0.0)
 
 
-def _working(rows: Gathered) -> FloatArray:
-    """Recomputed activations of the layer that runs backward, the largest of any kind of layer, (n,)."""
+def _working(rows: Gathered, class_index: IndexArray | None) -> FloatArray:
+    """Recomputed activations of the layer that runs backward, the largest that a rank of the class holds.
+
+    Arrays (n,), or (C, n) of every class.
+    """
     table = rows.tables.activations.working_bytes
-    working = np.zeros(len(rows))
-    if table.any():
-        for part in range(1, len(table) - 1):
-            working = np.maximum(working, rows.part(table, part))
+    working = np.zeros(())
+    for part in range(1, len(table) - 1):
+        if table[part].any():
+            working = np.maximum(working, rows.holds(part, class_index) * rows.part(table, part))
     return working
 
 
 def _held(
-    rows: Gathered, class_index: IndexArray | None, working: FloatArray, rank: npt.NDArray[np.int32] | None = None
+    rows: Gathered, class_index: IndexArray | None, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
     """Bytes that the passes hold on a rank of the class (the fullest by default): (n,), or (C, n) of every class.
 
-    ``working`` (n,) is the same on every rank, and so is what is gathered.
+    What is gathered (n,) is the same on every rank.
     """
     job, layouts, tables = rows.job, rows.layouts, rows.tables.activations
     activations = activation_bytes(
         _in_flight(rows, rows.first_rank(class_index) if rank is None else rank),
         rows.chunks_of_rank(),
         rows.in_class(tables.saved_bytes, class_index),
-        working,
+        _working(rows, class_index),
     )
     # With sequence parallelism each block gathers its input over the TP group while it runs.
     token_bytes = float(job.element_bytes * job.seq_len * job.model.hidden_size)
@@ -172,7 +175,7 @@ def _by_class(
     rows: Gathered, class_index: IndexArray, outside_bytes: FloatArray, rank: npt.NDArray[np.int32] | None = None
 ) -> dict[str, FloatArray]:
     context = np.full(len(rows), rows.constants.get("context_bytes"))
-    tensors = _states(rows, class_index) | _held(rows, class_index, _working(rows), rank)
+    tensors = _states(rows, class_index) | _held(rows, class_index, rank)
     tensors["gather"] = tensors["gather"] + tensors.pop("gathered_activations")
     found_by = tensors | {"buffers": outside_bytes - context, "context": context}
     return {name: found_by[name] for name in MEMORY_CLASSES}

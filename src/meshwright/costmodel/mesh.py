@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.schedule import copies
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.layout import LayoutBatch
 
@@ -15,22 +16,23 @@ IntArray = npt.NDArray[np.int32]
 
 #: The groups that collectives run over, each as the sub-axes that it spans. Data parallelism has its shard groups
 #: inside, where links are fast, and the replicas of them outside (HSDP); context-parallel ranks hold equal weights, so
-#: they share the sharding. Experts have a mesh of their own over the same ranks.
+#: they share the sharding, and so do the ranks of one pipeline that hold the same stage (``pp_copies``). Experts have a
+#: mesh of their own over the same ranks.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "tp": ("tp",),
     "cp": ("cp",),
     "pp": ("pp",),
-    "dp": ("cp", "dp"),
-    "shard": ("cp", "dp_shard"),
+    "dp": ("cp", "dp", "pp_copies"),
+    "shard": ("cp", "dp_shard", "pp_copies"),
     "replicate": ("dp_replicate",),
     "ep": ("ep",),
     "etp": ("etp",),
-    "expert_all": ("edp",),
-    "expert_shard": ("edp_shard",),
+    "expert_all": ("edp", "pp_copies"),
+    "expert_shard": ("edp_shard", "pp_copies"),
     "expert_replicate": ("edp_replicate",),
 }
 #: What stands in the place of an axis of the rank order for expert weights (Megatron's expert rank generator).
-_EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
+EXPERT_AXES = {"tp": "etp", "cp": "ep", "dp": "edp", "pp": "pp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,15 @@ def place(group: str, cluster: Cluster, layouts: LayoutBatch) -> GroupPlacement:
     return GroupPlacement(size, ranks_per_node, np.maximum(per_node // ranks_per_node, 1).astype(np.int32))
 
 
+def experts_share_pipelines(layouts: LayoutBatch) -> npt.NDArray[np.bool_]:
+    """Whether every rank is in the same pipeline by the mesh of the experts as by that of the other weights, (n,)."""
+    strides = (_stride("pp", layouts, experts=experts) for experts in (False, True))
+    return np.asarray((layouts.pp == 1) | np.equal(*strides))
+
+
 def _degree(name: str, layouts: LayoutBatch) -> IntArray:
+    if name == "pp_copies":
+        return np.asarray(copies(layouts) * np.ones(len(layouts)), np.int32)
     if name == "edp":
         return expert_dp(layouts)
     if name == "edp_shard":
@@ -88,15 +98,18 @@ def _degree(name: str, layouts: LayoutBatch) -> IntArray:
 
 def _stride(name: str, layouts: LayoutBatch, *, experts: bool) -> IntArray:
     """Distance in ranks between neighbours along an axis, (n,)."""
-    axis = name.removesuffix("_shard").removesuffix("_replicate")
+    axis = name.removesuffix("_shard").removesuffix("_replicate").removesuffix("_copies")
     stride = np.ones(len(layouts), np.int32)
     for code, order in enumerate(layouts.rank_orders):
         rows = layouts.rank_order == code if len(layouts.rank_orders) > 1 else slice(None)
         for faster in order.split("-"):
-            of_mesh = _EXPERT_AXES[faster] if experts else faster
+            of_mesh = EXPERT_AXES[faster] if experts else faster
             if of_mesh == axis:
                 break
             stride[rows] *= _degree(of_mesh, layouts)[rows]
     if name.endswith("_replicate"):
         stride = stride * _degree(name.removesuffix("_replicate") + "_shard", layouts)
+    if name == "pp_copies":
+        # Mirrored ranks; those at the ends are the farthest apart.
+        stride = stride * np.maximum(layouts.pp - 1, 1)
     return stride

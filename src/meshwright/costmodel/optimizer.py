@@ -150,15 +150,20 @@ def optimizer_time_s(
     traffic = streamed_bytes_per_parameter(job)
     time = update_time_s(parameters, shards, traffic, gpu.memory_bytes_per_s, efficiency)
     if job.optimizer == "muon":
-        linear = matrices(job)
-        flops = float(np.sum(newton_schulz_flops(linear.rows, linear.columns) * linear.number))
-        peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s[job.precision]
-        achieved = peak * constants.get("gemm_ceiling_ratio", gpu.architecture)
-        time = time + parameters / shards * (flops / parameter_count(job.model)) / achieved
+        time = time + orthogonalising_time_s(job, parameters / shards, gpu, constants)
     if job.optimizer == "unfused_adam":
         launches = UNFUSED_KERNELS * _tensors(job) * parameters / parameter_count(job.model)
         time = np.maximum(time, launches * constants.get("launch_s_per_kernel", job.attention))
     return np.asarray(time + constants.get("step_fixed_s"))
+
+
+def orthogonalising_time_s(job: TrainingJob, parameters: FloatArray, gpu: Gpu, constants: Constants) -> FloatArray:
+    """Newton-Schulz of Muon for ``parameters`` elements a rank on its GPU, at the rate of its GEMMs; (n,)."""
+    linear = matrices(job)
+    flops = float(np.sum(newton_schulz_flops(linear.rows, linear.columns) * linear.number))
+    peak = gpu.peak_flops_per_s.get("bf16") or gpu.peak_flops_per_s[job.precision]
+    achieved = peak * constants.get("gemm_ceiling_ratio", gpu.architecture)
+    return np.asarray(parameters * (flops / parameter_count(job.model)) / achieved)
 
 
 def _tensors(job: TrainingJob) -> float:

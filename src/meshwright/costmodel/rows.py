@@ -34,7 +34,7 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
                 codes, n_values = dense_codes(codes)
     if n_values > _RECODE_LIMIT:
         codes, n_values = dense_codes(codes)
-    inverse = codes.astype(np.intp, copy=False)
+    inverse: npt.NDArray[np.intp] = np.asarray(codes, np.intp)
     first = np.full(n_values, -1, np.intp)
     # Written back to front, so that the first row of each combination stays.
     first[inverse[::-1]] = np.arange(len(inverse) - 1, -1, -1)
@@ -43,7 +43,7 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
         return first, inverse
     number = np.empty(n_values, np.intp)
     number[present] = np.arange(len(present))
-    return first[present], number.take(inverse)
+    return np.asarray(first[present], np.intp), number.take(inverse)
 
 
 def _coded(column: Column, n_values: int) -> tuple[npt.NDArray[np.integer], int]:
@@ -63,13 +63,13 @@ def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], 
         return inverse, len(values)
     present = np.zeros(top, bool)
     # Converted once: numpy would for every use of an index that is not intp.
-    index = column.astype(np.intp, copy=False)
-    present[index] = True
+    codes = np.asarray(column, np.intp)
+    present[codes] = True
     values = np.flatnonzero(present)
     if len(values) <= 1:
-        return np.zeros(len(column), np.intp), len(values)
+        return np.zeros(len(codes), np.intp), len(values)
     if len(values) == top:
-        return index, top
+        return codes, top
     table = np.zeros(top, np.intp)
     table[values] = np.arange(len(values))
-    return table.take(index), len(values)
+    return table.take(codes), len(values)

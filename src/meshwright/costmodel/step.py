@@ -344,7 +344,8 @@ def _data_parallel_s(
     ]
     first, kind_of_sender = distinct([(number, 3) for number in often])
     kind = kind_of_sender.take(sender_row)
-    for index, stands in enumerate(first):
+    passes = rows.n_micro_batches / rows.stage_copies()
+    for index, stands in enumerate(first.tolist()):
         chosen = np.flatnonzero(kind == index)
         sender, pipeline = sender_row.take(chosen), pipe.row.take(chosen)
         left = {"backward": pipe.backward_s.take(pipeline), "forward": pipe.forward_s.take(pipeline)}
@@ -355,9 +356,9 @@ def _data_parallel_s(
             all_s = shown_s = stream.time_s.take(sender)
             if stream.hidden_by:
                 shown_s = exposed_s(all_s, left[stream.hidden_by], stream.n_buckets.take(sender))
-                if stream.phase in ("forward", "backward"):
-                    left[stream.hidden_by] = np.maximum(left[stream.hidden_by] - all_s, 0.0)
-            times = rows.n_micro_batches.take(chosen) if number[stands] == 2 else 1
+                # What one stream hides behind is taken: the next has what is left of it.
+                left[stream.hidden_by] = np.maximum(left[stream.hidden_by] - all_s, 0.0)
+            times = passes.take(chosen) if number[stands] == 2 else 1
             shown += times * shown_s
             beside += times * (all_s - shown_s)
         exposed[chosen], hidden[chosen] = shown, beside
@@ -417,7 +418,8 @@ def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: Inde
         shard_bytes = size_bytes / np.maximum(groups.size, 1)
         for code, name in enumerate(OFFLOADS[1:], start=1):
             away = rows.layouts.offload_parameters == code
-            time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
+            if away.any():
+                time = time + np.where(away, fetch_s(shard_bytes, rows.cluster, rows.constants, name), 0.0)
     return np.asarray(time)
 
 
@@ -428,17 +430,20 @@ def _buckets(constants: Constants, parameters: FloatArray, dp: npt.NDArray[np.in
 
 
 def _tied_embedding_s(rows: Gathered) -> FloatArray:
-    """First and last stage add up the gradients of their copies of a tied embedding, (n,)."""
-    model, layouts = rows.job.model, rows.layouts
-    if not model.tie_word_embeddings or not (layouts.pp > 1).any():
+    """First and last stage add up the gradients of their copies of a tied embedding, (n,); nothing on one rank."""
+    job, model, layouts = rows.job, rows.job.model, rows.layouts
+    trained = model.tie_word_embeddings and not job.lora_rank and "embedding" not in job.frozen
+    # Schedules whose stages go forth and back have the last on the first rank.
+    together = (rows.stages.counts[0, -1] > 0).take(rows.stage_row)
+    if not trained or together.all():
         return np.zeros(len(rows))
     groups = place("pp", rows.cluster, layouts)
-    size = rows.job.grad_bytes * model.vocab_size * model.hidden_size / layouts.tp
+    size = job.grad_bytes * model.vocab_size * model.hidden_size / layouts.tp
     per_node = np.where(groups.crosses_nodes, 1, 2)
     time = collective_time_s(
         "all_reduce", size, rows.cluster, np.full(len(rows), 2), per_node, groups.groups_per_node, rows.constants
     )
-    return np.where(layouts.pp > 1, time, 0.0)
+    return np.where(together, 0.0, time)
 
 
 def _optimizer_s(rows: Gathered) -> FloatArray:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from meshwright.costmodel import evaluate, legal
+from meshwright.costmodel import legal, score
 from meshwright.errors import InputError
 from meshwright.plan.change import Case, apply
 from meshwright.specs.constants import Constants
@@ -24,7 +24,7 @@ def step_time_s(case: Case, constants: Constants) -> float | None:
     batch = LayoutBatch.of([case.layout])
     if any(bool(violated.any()) for violated in legal(case.job, case.cluster, batch).values()):
         return None
-    return float(evaluate(case.job, case.cluster, batch, constants).step_time_s[0])
+    return float(score(case.job, case.cluster, batch, constants, np.inf).step_time_s[0])
 
 
 def sensitivities(assumed: Mapping[str, Assumed], case: Case, constants: Constants) -> dict[str, Assumed]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from meshwright.costmodel import legal
 from meshwright.costmodel.axis.expert import has_experts
-from meshwright.costmodel.mesh import expert_dp
+from meshwright.costmodel.mesh import expert_dp, experts_share_pipelines
 from meshwright.costmodel.recompute import parts_of
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
@@ -184,7 +184,8 @@ def space(
     modules = choices.recompute_modules
     recompute = _recompute_choices(fixed, recompute_modules(job) if modules is None else modules)
     replicas = _shard_replicas(cluster, cells, fixed)
-    switches, first_line, n_lines = _switch_lines(cluster, cells, (plain_ok, parallel_ok), replicas, fixed, choices)
+    ok = (plain_ok, parallel_ok)
+    switches, first_line, n_lines = _switch_lines(job, cluster, cells, ok, replicas, fixed, choices)
     if not n_lines.all():
         rejected = _with_unswitched(job, cluster, cells.take(np.flatnonzero(n_lines == 0)), fixed, rejected)
         some = np.flatnonzero(n_lines)
@@ -249,6 +250,7 @@ def _shard_replicas(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, An
 
 
 def _switch_lines(
+    job: TrainingJob,
     cluster: Cluster,
     cells: LayoutBatch,
     ok: tuple[BoolArray, BoolArray],
@@ -260,7 +262,7 @@ def _switch_lines(
 
     Cells with the same possibilities share their lines.
     """
-    orders = _order_lists(cluster, cells, fixed, choices)
+    orders = _order_lists(job, cluster, cells, fixed, choices)
     traits = (ok[0], ok[1], cells.dp * cells.cp > 1, cells.pp > 1, replicas > 1)
     key = orders.of.astype(np.int32)
     for trait in traits:
@@ -277,20 +279,26 @@ def _switch_lines(
     return table, starts.take(key), sizes.take(key)
 
 
-def _order_lists(cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], choices: Choices) -> _Lists:
+def _order_lists(
+    job: TrainingJob, cluster: Cluster, cells: LayoutBatch, fixed: Mapping[str, Any], choices: Choices
+) -> _Lists:
     """Codes of the rank orders to try in each cell: those that put its axes of degree above 1 in another order."""
-    several = np.stack([getattr(cells, axis) > 1 for axis in ORDERED_AXES], axis=1)
     # On one node every order is as near as any other.
     near = cluster.n_gpus <= cluster.domain_gpus or "rank_order" in fixed
+    traits = [getattr(cells, axis) > 1 for axis in ORDERED_AXES]
+    for code in range(1 if near else len(choices.rank_orders)):
+        ordered = replace(cells, rank_order=np.full(len(cells), code, np.int32))
+        traits.append(experts_share_pipelines(ordered) | (not has_experts(job)))
 
     def distinct_orders(key: int) -> list[list[int]]:
         present = [axis for i, axis in enumerate(ORDERED_AXES) if key >> i & 1]
         first: dict[tuple[str, ...], int] = {}
         for code, order in enumerate(choices.rank_orders[:1] if near else choices.rank_orders):
-            first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
+            if key >> len(ORDERED_AXES) + code & 1:
+                first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
         return [[code] for code in first.values()]
 
-    return _Lists((several << np.arange(len(ORDERED_AXES))).sum(axis=1).tolist(), distinct_orders, 1)
+    return _Lists((np.stack(traits, axis=1) << np.arange(len(traits))).sum(axis=1).tolist(), distinct_orders, 1)
 
 
 def _lines(
@@ -320,6 +328,8 @@ def _zero_choices(
     else:
         # With a pipeline gradients stay whole until the last micro-batch: stage 2 is stage 1.
         stages = [stage for stage in choices.zero_stages if not (stage == 2 and staged)]
+        if int(fixed.get("dp_replicate", 1)) > 1:
+            stages = [stage for stage in stages if stage > 0]
     found = []
     for stage in stages:
         # Without resharding a pipeline keeps whole weights for the step: that is stage 1 again.
@@ -328,7 +338,7 @@ def _zero_choices(
             reshard = [int(fixed["reshard_after_forward"])]
         hybrid = [0, 1] if replicable and choices.hybrid_shards and stage == 3 else [0]
         if "dp_replicate" in fixed:
-            hybrid = [int(int(fixed["dp_replicate"]) > 1 and stage > 0)]
+            hybrid = [int(int(fixed["dp_replicate"]) > 1)]
         found += [(stage, h, r) for h, r in itertools.product(hybrid, reshard if stage == 3 else reshard[:1])]
     return found
 
@@ -428,6 +438,10 @@ def _cells(job: TrainingJob, cluster: Cluster, fixed: Mapping[str, Any], choices
     found = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(order)}
     switches = {name: np.zeros(len(table), np.int32) for name in ("sp", "zero_stage", "recompute", "rank_order")}
     switches["sp"] += int(fixed.get("sp", False))
+    # Copies of shard groups need shards: the rules see the mildest stage that has them.
+    replicas = int(fixed.get("dp_replicate", 1))
+    switches["zero_stage"] += int(fixed.get("zero_stage", replicas > 1))
+    switches["dp_replicate"] = np.full(len(table), replicas, np.int32)
     orders = (str(fixed["rank_order"]),) if "rank_order" in fixed else choices.rank_orders
     return LayoutBatch(**found, **switches, schedules=names, stage_splits=splits, rank_orders=orders)
 

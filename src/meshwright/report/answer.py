@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from meshwright.cli import numbers
-from meshwright.cli.verdict import name_of, sentence, tight_faster, training
+from meshwright.cli.verdict import name_of, not_validated, sentence, tight_faster, training
 from meshwright.costmodel import rules
 from meshwright.i18n import _
 from meshwright.report import sections
@@ -87,7 +87,7 @@ def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> tuple[
     days = None
     if answer.time_to_train_s is not None and tokens:
         days = training(float(tokens), answer.time_to_train_s, interval_s, answer)
-    return sentence(model, cluster, estimate), [stopped, days]
+    return sentence(model, cluster, estimate), [stopped, not_validated(estimate), days]
 
 
 def _capacity_bytes(answer: Plan | EstimateReport, estimate: Estimate | None) -> float:

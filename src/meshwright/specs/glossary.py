@@ -68,6 +68,15 @@ _RESULTS = {
     "hfu_ratio": Term(
         "result", None, N_("Hardware FLOPs utilisation: like mfu_ratio, with the recomputed FLOPs counted as work.")
     ),
+    "not_validated": Term(
+        "result",
+        None,
+        N_(
+            "What of the layout no measured run was compared with, by which the interval is wider: the GPU (gpu, "
+            "community_gpu), the kernels (attention, blocks, precision), the links (fabric, overlap), the cut "
+            "(schedule, sharding, context_parallel, experts, offload, scale), what is trained (adapter, post_training)."
+        ),
+    ),
     "flops_convention": Term(
         "result", None, N_("How the FLOPs of mfu_ratio are counted; figures under another convention do not compare.")
     ),

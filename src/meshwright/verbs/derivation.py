@@ -61,7 +61,10 @@ MADE_OF: Mapping[str, Calls] = {
     "breakdown_s.forward": Calls(_KERNELS, "forward_time_s", how=_PER_LAYER),
     "breakdown_s.backward": Calls((*_KERNELS, "gradient_accumulation_s"), outside=("forward_time_s",), how=_PER_LAYER),
     "breakdown_s.recompute": Calls(_KERNELS, "forward_time_s", how=_PER_LAYER),
-    "breakdown_s.tp_comm": Calls(_NETWORK, "block_times", how=_PER_LAYER),
+    "breakdown_s.tp_comm": Calls((*_NETWORK, "exposed_s"), "tensor", how=_PER_LAYER),
+    "breakdown_s.cp_comm": Calls((*_NETWORK, "exposed_beside_s"), "context", how=_PER_LAYER),
+    "breakdown_s.ep_comm": Calls((*_NETWORK, "deduplicated_ratio"), "experts", how=_PER_LAYER),
+    "breakdown_s.data": Calls(("rollout_time_s",)),
     "breakdown_s.pp_comm": Calls(
         (*_PIPELINE, *_NETWORK),
         outside=("block_times", "_data_parallel_s"),
@@ -88,6 +91,7 @@ MADE_OF: Mapping[str, Calls] = {
     "memory.by.gradients": Calls(("state_bytes",), "by_class"),
     "memory.by.optimizer": Calls(("state_bytes",), "by_class"),
     "memory.by.activations": Calls(("activation_bytes",), "by_class"),
+    "memory.by.gather": Calls(("gathered_weight_bytes",), "by_class"),
 }
 #: (formula, argument) -> the calls that the cost model put together for it
 FED_BY: Mapping[tuple[str, str], Calls] = {
@@ -121,7 +125,7 @@ class Derivation:
         for entry in entries:
             if entry.name == "tuning_time_s":
                 plain = entry.arguments.get("collective") == "all_reduce"
-                skipped = "block_times" in entry.within and plain == self._layout.sp
+                skipped = "tensor" in entry.within and plain == self._layout.sp
             # A ramp belongs to the collective that was priced before it.
             if not (skipped and entry.name in _NETWORK):
                 found.append(entry)

@@ -9,6 +9,7 @@ from typing import Any
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.plan.change import Case, apply
@@ -134,21 +135,24 @@ def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:
 def complete_layout(values: dict[str, Any], job: TrainingJob, cluster: Cluster, assumed: dict[str, Assumed]) -> Layout:
     """The layout of ``values``; dp follows from the GPUs, a chunked pipeline is interleaved, the rest is assumed.
 
-    What moves the answer and was not said is added to ``assumed``. Raises InputError (MW-E406) where tp x pp leaves
-    no whole dp or a given dp contradicts the number of GPUs.
+    What moves the answer and was not said is added to ``assumed``. Raises InputError (MW-E406) where tp x cp x pp
+    leaves no whole dp or a given dp contradicts the number of GPUs.
     """
     values = dict(values)
-    tp, pp = int(values.get("tp", 1)), int(values.get("pp", 1))
+    tp, cp, pp = (int(values.get(axis, 1)) for axis in ("tp", "cp", "pp"))
     if "dp" not in values:
-        values["dp"] = max(1, cluster.n_gpus // (tp * pp))
+        values["dp"] = max(1, cluster.n_gpus // (tp * cp * pp))
     if values.get("vpp", 1) > 1:
         values.setdefault("schedule", "interleaved")
+    elif "vpp" not in values and _needs_chunks(values.get("schedule", "1f1b"), pp):
+        values["vpp"] = 2
+        assumed["vpp"] = Assumed(name="vpp", value=2, why=_("the fewest chunks that this schedule takes"))
     layout = Layout(**values)
     if layout.n_gpus != cluster.n_gpus:
         raise InputError(
             "MW-E406",
-            _("dp={dp} x tp={tp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
-                dp=values["dp"], tp=tp, pp=pp, product=values["dp"] * tp * pp, n_gpus=cluster.n_gpus
+            _("dp={dp} x tp={tp} x cp={cp} x pp={pp} is {product} GPUs, the cluster has {n_gpus}.").format(
+                dp=layout.dp, tp=tp, cp=cp, pp=pp, product=layout.n_gpus, n_gpus=cluster.n_gpus
             ),
             where="--layout",
             nearest=_nearest_degrees(layout, job, cluster),
@@ -167,6 +171,12 @@ def complete_layout(values: dict[str, Any], job: TrainingJob, cluster: Cluster, 
                 alternative=Change(path=f"layout.{name}", value=other),
             )
     return layout
+
+
+def _needs_chunks(schedule: str, pp: int) -> bool:
+    """Whether a schedule runs on ``pp`` ranks with two chunks on each and not with one."""
+    one, two = (bool(schedules()[schedule].legal(pp, vpp, 2 * pp)) for vpp in (1, 2))
+    return two and not one
 
 
 def _nearest_degrees(layout: Layout, job: TrainingJob, cluster: Cluster) -> str | None:

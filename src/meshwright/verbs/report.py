@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from meshwright.costmodel.memory import by_rank
 from meshwright.plan.change import Case
+from meshwright.plan.resize import counts
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.layout import Layout
 from meshwright.specs.plan import Plan
-from meshwright.specs.report import EstimateReport
+from meshwright.specs.report import EstimateReport, Progress
+from meshwright.specs.request import JobRequest, PlanRequest, ScaleRequest
 from meshwright.specs.timeline import Timeline
 from meshwright.verbs.document import reread
-from meshwright.verbs.resolve import constants
+from meshwright.verbs.resolve import constants, resolve
+from meshwright.verbs.scale import scale
 from meshwright.verbs.timelines import timeline_of
 
 
@@ -49,6 +53,30 @@ def drawn(answer: Plan | EstimateReport) -> Drawn | None:
         memory=RankMemory({name: values.tolist() for name, values in by.items()}, reserved.tolist()),
         timeline=None if estimate is None else timeline_of(Case(job, cluster, layout), known, estimate),
     )
+
+
+#: GPUs of the points of a plan's scaling curve, over its own.
+_SCALING = (0.25, 0.5, 1, 2, 4)
+
+
+def scaling_of(
+    request: PlanRequest, answer: Plan, on_progress: Callable[[Progress], None] | None = None
+) -> dict[int, Estimate]:
+    """The fastest layout at a quarter to four times as many GPUs with the same batch, for a curve; ascending.
+
+    Counts that this kind of cluster does not come in are left out, and those where nothing fits.
+    """
+    cluster = resolve(request).cluster
+    chosen = answer.layouts[answer.chosen]
+    known = set(counts(cluster))
+    others = [n for n in (round(cluster.n_gpus * times) for times in _SCALING) if n in known and n != cluster.n_gpus]
+    found = {cluster.n_gpus: chosen}
+    if others:
+        fields = {name: getattr(request, name) for name in JobRequest.model_fields}
+        asked = ScaleRequest(**fields, gpus=",".join(map(str, others)), fix=request.fix, max_memory=request.max_memory)
+        points = scale(asked, on_progress).points
+        found |= {point.n_gpus: point.estimate for point in points if point.estimate is not None}
+    return dict(sorted(found.items()))
 
 
 def shown_estimate(answer: Plan | EstimateReport) -> Estimate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,19 @@ def test_reductions_are_one_activation_unless_the_block_says_so(name: str) -> No
         "vision_encoder": (48.0, 577 * 1024 / (SEQ_LEN * 4096)),
     }.get(name, (1.0, 1.0))
     assert (count, float(ratio[0])) == pytest.approx(expected)
+
+
+def test_fewer_key_value_heads_than_ranks_gather_the_projection() -> None:
+    """Megatron-LM cuts the QKV matrix evenly all the same and gathers the output: half of what a reduction moves."""
+    found = catalog.model("falcon-7b")
+    attention = next(b for b in found.layers[0].blocks if b.kind == "attention")
+    rows = replace(shapes(found), tp=np.array([1.0, 71.0]))
+    count, ratio = blocks.tp_reductions(found, attention, rows)
+    # 71 query heads and one for keys and values each, of 64 elements, beside a hidden size of 4544.
+    assert count == 1.0
+    assert ratio.tolist() == pytest.approx([1.0, 1.0 + 0.5 * (71 + 2) * 64 / 4544])
+    qkv = next(o for o in blocks.kind(attention).operators(found, attention, rows) if o.name == "qkv")
+    assert np.asarray(qkv.n).tolist() == pytest.approx([73 * 64, 73 * 64 / 71])
 
 
 def test_an_unknown_kind_names_the_nearest() -> None:

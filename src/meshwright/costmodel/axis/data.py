@@ -87,12 +87,13 @@ def sends(
     all-reduce of the gradients; with it a reduce-scatter of the gradients (over replicas of the shards an all-reduce
     of what is left) and an all-gather of the updated weights, which stage 3 does layer by layer in the passes.
     """
-    replicas, shards, copies = (
+    replicas, shards, equals = (
         ("expert_all", "expert_shard", "expert_replicate") if experts else ("dp", "shard", "replicate")
     )
     backward: Literal["backward"] | None = "backward" if job.overlap_grad_reduce else None
     forward: Literal["forward"] | None = "forward" if job.overlap_param_gather else None
-    zero, several = layouts.zero_stage, (expert_dp(layouts) if experts else layouts.dp * layouts.cp) > 1
+    ranks = (expert_dp(layouts) if experts else layouts.dp * layouts.cp) * copies(layouts)
+    zero, several = layouts.zero_stage, ranks > 1
     gradients, weights = job.grad_bytes * trained, job.param_gather_bytes * trained
     sharded, whole = several & (zero >= 1), several & (zero >= 3)
     again = whole & (layouts.reshard_after_forward != 0)
@@ -106,6 +107,6 @@ def sends(
         Traffic(shards, "all_gather", weights + frozen_bytes, where(again), "backward", "backward"),
         Traffic(replicas, "all_reduce", gradients, where(several & (zero == 0)), "step", backward),
         Traffic(shards, "reduce_scatter", gradients, where(sharded), "reduction", backward),
-        Traffic(copies, "all_reduce", left, where(sharded & (layouts.dp_replicate > 1)), "reduction", backward),
+        Traffic(equals, "all_reduce", left, where(sharded & (layouts.dp_replicate > 1)), "reduction", backward),
         Traffic(shards, "all_gather", weights, where(sharded & ~whole), "step", forward),
     ]

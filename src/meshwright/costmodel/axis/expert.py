@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.costmodel.axis import BoolArray, FloatArray, Traffic
-from meshwright.costmodel.mesh import GroupPlacement, expert_dp
+from meshwright.costmodel.mesh import GroupPlacement, expert_dp, experts_share_pipelines
 from meshwright.costmodel.operator import Shapes
 from meshwright.costmodel.recompute import parts_of
 from meshwright.formula import formula
@@ -25,6 +25,7 @@ NAME = "ep"
 RULES = {
     "ep_needs_experts": N_("ep and etp need a model with experts"),
     "ep_divides_ranks": N_("ep x etp must divide tp x cp x dp"),
+    "experts_share_pipelines": N_("where pp is not last in rank_order, ep x etp must equal tp x cp"),
     "replicas_hold_experts": N_("dp_replicate must divide the ranks that hold the same experts"),
 }
 
@@ -41,6 +42,8 @@ def legal(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch) -> Mapping[s
     return {
         "ep_needs_experts": (of_experts > 1) & (not has_experts(job)),
         "ep_divides_ranks": ranks % of_experts != 0,
+        # Megatron-LM refuses it as well: a rank would hold experts of one stage and attention of another.
+        "experts_share_pipelines": ~experts_share_pipelines(layouts) & has_experts(job),
         "replicas_hold_experts": expert_dp(layouts) % layouts.dp_replicate != 0,
     }
 

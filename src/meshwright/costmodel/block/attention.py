@@ -133,6 +133,12 @@ def _core(block: BlockSpec) -> Core:
     )
 
 
+def _projected(block: BlockSpec) -> int:
+    """Columns of the QKV projection over all ranks: queries (and the gate of the output), keys and values."""
+    core, gate = _core(block), bool(block.options.get("output_gate"))
+    return core.heads * core.key_dim * (2 if gate else 1) + core.kv_heads * (core.key_dim + core.value_dim)
+
+
 def legal(model: ModelSpec, block: BlockSpec, layouts: LayoutBatch) -> Mapping[str, npt.NDArray[np.bool_]]:
     """TP must divide the query heads, and divide or be a multiple of the key-value heads (replicated then)."""
     core, tp = _core(block), layouts.tp
@@ -146,7 +152,7 @@ def parameters(model: ModelSpec, block: BlockSpec) -> Parameters:
     """Query (twice as wide with an output gate), key, value and output projections, biases, norms and sinks."""
     options, core = block.options, _core(block)
     q_width, kv_width = core.heads * core.key_dim, core.kv_heads * core.key_dim
-    qkv = q_width * (2 if options.get("output_gate") else 1) + 2 * kv_width
+    qkv = _projected(block)
     sharded = model.hidden_size * (qkv + q_width)
     sharded += qkv if options.get("qkv_bias") else 0
     sharded += core.heads if options.get("sinks") else 0
@@ -164,7 +170,8 @@ def operators(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Operat
     q_width, kv_width = core.query_width(shapes), core.kv_width(shapes)
     gate = bool(options.get("output_gate"))
     moved = shapes.element_bytes * shapes.tokens
-    projected = q_width * (2 if gate else 1) + kv_width
+    # Beyond the key-value heads TP still cuts the projection: what it yields is gathered (``tp_reductions``).
+    projected = _projected(block) / shapes.tp
     found = [gemm("qkv", "attention", shapes.tokens, projected, shapes.hidden_size, kernels=(3, 4))]
     queries_keys = moved * (q_width + kv_width / 2)
     if options.get("qk_norm"):
@@ -200,6 +207,16 @@ def saved(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> list[Saved]:
     if options.get("dropout"):
         found.append(Saved("attention_dropout_mask", "attention", shapes.outer_tokens * model.hidden_size))
     return found
+
+
+def tp_reductions(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> tuple[float, FloatArray]:
+    """One reduction of one activation; with fewer key-value heads than TP ranks the projection's output comes on top.
+
+    Megatron-LM then gathers the output of all ranks and each takes its heads (``get_query_key_value_tensors``); the
+    backward scatters it. That moves half of what a reduction of the same size does.
+    """
+    gathered = np.where(shapes.tp > _core(block).kv_heads, 0.5 * _projected(block) / model.hidden_size, 0.0)
+    return 1.0, 1.0 + gathered
 
 
 def sequence_exchange(model: ModelSpec, block: BlockSpec, shapes: Shapes) -> tuple[FloatArray, FloatArray]:
