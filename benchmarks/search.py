@@ -155,7 +155,8 @@ def one_estimate(repeat: int) -> bool:
         )
 
     model_s = _least_s(lambda: evaluate(job, cluster, layouts, constants), 10 * repeat)
-    verb_s, moved_s = (_least_s(lambda moved=moved: verb(sensitivities=moved), 10 * repeat) for moved in (False, True))
+    verb_s = _least_s(lambda: verb(sensitivities=False), 10 * repeat)
+    moved_s = _least_s(lambda: verb(sensitivities=True), 10 * repeat)
     print(
         f"one estimate in process: {model_s * 1e3:.1f} ms CPU of the cost model, {verb_s * 1e3:.1f} ms from names to "
         f"the answer (bar {ESTIMATE_BAR_S * 1e3:.0f} ms: {'passed' if verb_s < ESTIMATE_BAR_S else 'FAILED'}), "
@@ -205,9 +206,8 @@ def main() -> int:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
     for name, number in reached.items():
         short = f" ({SHORTFALL})" if name == "named" and number < len(CASES) else ""
-        print(
-            f"bar of {BAR_LAYOUTS_PER_S:,} layouts/s, recompute {name}: reached in {number} of {len(CASES)} cases{short}"
-        )
+        said = f"reached in {number} of {len(CASES)} cases{short}"
+        print(f"bar of {BAR_LAYOUTS_PER_S:,} layouts/s, recompute {name}: {said}")
     further = (
         moe_search(chosen.repeat),
         one_estimate(chosen.repeat),
