@@ -391,7 +391,9 @@ def _streams(rows: Gathered) -> list[_Stream]:
             time = np.zeros(len(rows))
             sent = np.flatnonzero(traffic.count)
             if len(sent):
-                time[sent] = _traffic_s(rows.take(sent), traffic, buckets.take(sent), sent)
+                # What waits for the end of the passes goes as one message, but for what only exists layer by layer.
+                pieces = buckets if traffic.hidden_by else np.where(by_layer, buckets, 1.0)
+                time[sent] = _traffic_s(rows.take(sent), traffic, pieces.take(sent), sent)
             if experts and found:
                 time = time + found[index].time_s
                 found[index] = found[index]._replace(time_s=time)
@@ -400,9 +402,8 @@ def _streams(rows: Gathered) -> list[_Stream]:
     return found
 
 
-def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: IndexArray) -> FloatArray:
-    """Seconds of one message of ``traffic`` for the rows ``sent`` of it, bucket by bucket where it may hide; (n,)."""
-    pieces = buckets if traffic.hidden_by else np.ones(len(rows))
+def _traffic_s(rows: Gathered, traffic: Traffic, pieces: FloatArray, sent: IndexArray) -> FloatArray:
+    """Seconds of ``traffic`` in so many ``pieces`` (n,), for the rows ``sent`` of it; (n,)."""
     size_bytes = traffic.size_bytes.take(sent)
     groups = place(traffic.group, rows.cluster, rows.layouts)
     time = pieces * collective_time_s(
