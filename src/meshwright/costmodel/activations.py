@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel import block as blocks
-from meshwright.costmodel.operator import FloatArray, Saved, Shapes
+from meshwright.costmodel.operator import FloatArray, Shapes
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import RECOMPUTE_BITS, LayoutBatch
@@ -45,22 +45,21 @@ def _part(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Saved, logits and working bytes of one part, (r, M) each."""
     saved, logits, working = (np.zeros((len(shapes.tp), len(masks))) for _ in range(3))
+    of_module: dict[str, FloatArray] = {}
     for member in members:
         for item in blocks.kind(member).saved(job.model, member, shapes):
-            size = item.size_bytes[:, None]
-            again = _recomputed(masks, item)
             if item.logits:
-                logits += size
+                logits += item.size_bytes[:, None]
             else:
-                saved += (1.0 - again) * size
-                working += again * size
+                of_module[item.module] = of_module.get(item.module, 0.0) + item.size_bytes
+    for module, size_bytes in of_module.items():
+        # The residual stream between blocks stays whatever is recomputed inside them.
+        again = recomputed(masks, module) if module != "layer" else np.zeros(len(masks))
+        saved += (1.0 - again) * size_bytes[:, None]
+        if again.any():
+            working += again * size_bytes[:, None]
     # A fully recomputed layer keeps its input only; what else it saved is needed again while it runs backward.
     full = (masks & RECOMPUTE_BITS["layer"]) != 0
     layer_input = (shapes.element_bytes * shapes.outer_tokens * job.model.hidden_size)[:, None]
     working += np.where(full, np.maximum(saved - layer_input, 0.0), 0.0)
     return np.where(full, np.minimum(saved, layer_input), saved), logits, working
-
-
-def _recomputed(masks: IntArray, item: Saved) -> FloatArray:
-    # The residual stream between blocks stays whatever is recomputed inside them.
-    return np.zeros(len(masks)) if item.module == "layer" else recomputed(masks, item.module)

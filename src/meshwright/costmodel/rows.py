@@ -11,7 +11,7 @@ import numpy.typing as npt
 _DENSE_LIMIT = 1 << 22
 #: Above this many cells the combinations so far are coded anew, so that tables stay in cache.
 _RECODE_LIMIT = 1 << 17
-#: Columns of at most this many values are their own codes, whether all of them occur or not.
+#: Columns of at most this many values are always their own codes.
 _FEW_VALUES = 4
 
 
@@ -24,9 +24,9 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
 
     Returns ``first`` (d,), the index of a row that stands for each combination, and ``inverse`` (n,) into it.
     """
-    codes, n_values = _coded(columns[0])
+    codes, n_values = _coded(columns[0], 1)
     for column in columns[1:]:
-        more, n_more = _coded(column)
+        more, n_more = _coded(column, n_values)
         if n_more > 1:
             codes = codes * np.int64(n_more) + more
             n_values *= n_more
@@ -46,11 +46,13 @@ def distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.intp], npt.NDArr
     return np.asarray(first[present], np.intp), number.take(inverse)
 
 
-def _coded(column: Column) -> tuple[npt.NDArray[np.integer], int]:
+def _coded(column: Column, n_values: int) -> tuple[npt.NDArray[np.integer], int]:
+    """A column's codes and their number, to be combined with ``n_values`` others."""
     if isinstance(column, tuple):
         return column
     top = int(column.max(initial=0)) + 1
-    return (column, top) if top <= _FEW_VALUES else dense_codes(column)
+    # Values that do not all occur may be codes as long as a table of the combinations is small beside the rows.
+    return (column, top) if top <= max(_FEW_VALUES, len(column) // n_values) else dense_codes(column)
 
 
 def dense_codes(column: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], int]:

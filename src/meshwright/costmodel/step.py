@@ -18,7 +18,7 @@ from meshwright.costmodel.block_times import COMM_AXES
 from meshwright.costmodel.communication import collective_time_s, point_to_point_time_s
 from meshwright.costmodel.gather import FloatArray, Gathered, IndexArray
 from meshwright.costmodel.interval import Z_80, log_sd, off_ground, off_ground_variance
-from meshwright.costmodel.mesh import place
+from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.offload import fetch_s, offloaded_step_s
 from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
@@ -219,7 +219,7 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     _first, hop_kind = distinct((groups.crosses_nodes.view(np.int8), groups.groups_per_node))
     first, inverse = distinct((*rows.work_columns(), hop_kind.take(rows.place_row)))
     few = rows.take(first)
-    hop = np.zeros(len(few)) if instant_hops else _hop_s(few)
+    hop = np.zeros(len(few)) if instant_hops else _hop_s(few, groups)
     profile = _profile(few, hop)
     time = _pipeline_time_s(few, profile)
     critical, slowest, forward, backward = _critical(profile)
@@ -316,14 +316,14 @@ def _pipeline_time_s(rows: Gathered, profile: PipelineProfile) -> FloatArray:
     return total
 
 
-def _hop_s(rows: Gathered) -> FloatArray:
-    """Latency of one stage-to-stage transfer, (n,); zero without a pipeline."""
-    groups = place("pp", rows.cluster, rows.layouts)
-    traffic = pipeline.sends(rows.job, rows.layouts)
+def _hop_s(rows: Gathered, groups: GroupPlacement) -> FloatArray:
+    """Latency of one stage-to-stage transfer, (n,); zero without a pipeline. ``groups`` of pp are placed."""
+    placed = rows.placed.layouts
+    traffic = pipeline.sends(rows.job, placed)
     hop = point_to_point_time_s(
         traffic.size_bytes, rows.cluster, groups.crosses_nodes, groups.groups_per_node, rows.constants
     )
-    return np.where(rows.layouts.pp > 1, hop, 0.0)
+    return np.where(placed.pp > 1, hop, 0.0).take(rows.place_row)
 
 
 def _data_parallel_s(
@@ -334,14 +334,14 @@ def _data_parallel_s(
     ``senders`` are the rows that differ in it, ``sender_row`` (n,) the one of each row. It may hide behind the passes
     of one micro-batch; what every micro-batch gathers for its passes goes first.
     """
-    streams = _streams(senders)
     exposed, hidden = np.zeros(len(rows)), np.zeros(len(rows))
+    streams = _streams(senders)
+    if not streams:
+        return exposed, hidden
     # Rows that send the same streams equally often (0: never, 1: once a step, 2: every micro-batch) go together.
     often = [
         np.where(stream.time_s > 0, 1 + data.every_micro_batch(stream.phase, senders.layouts), 0) for stream in streams
     ]
-    if not streams:
-        return exposed, hidden
     first, kind_of_sender = distinct([(number, 3) for number in often])
     kind = kind_of_sender.take(sender_row)
     passes = rows.n_micro_batches / rows.stage_copies()
@@ -391,7 +391,9 @@ def _streams(rows: Gathered) -> list[_Stream]:
             time = np.zeros(len(rows))
             sent = np.flatnonzero(traffic.count)
             if len(sent):
-                time[sent] = _traffic_s(rows.take(sent), traffic, buckets.take(sent), sent)
+                # What waits for the end of the passes goes as one message, but for what only exists layer by layer.
+                pieces = buckets if traffic.hidden_by else np.where(by_layer, buckets, 1.0)
+                time[sent] = _traffic_s(rows.take(sent), traffic, pieces.take(sent), sent)
             if experts and found:
                 time = time + found[index].time_s
                 found[index] = found[index]._replace(time_s=time)
@@ -400,9 +402,8 @@ def _streams(rows: Gathered) -> list[_Stream]:
     return found
 
 
-def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: IndexArray) -> FloatArray:
-    """Seconds of one message of ``traffic`` for the rows ``sent`` of it, bucket by bucket where it may hide; (n,)."""
-    pieces = buckets if traffic.hidden_by else np.ones(len(rows))
+def _traffic_s(rows: Gathered, traffic: Traffic, pieces: FloatArray, sent: IndexArray) -> FloatArray:
+    """Seconds of ``traffic`` in so many ``pieces`` (n,), for the rows ``sent`` of it; (n,)."""
     size_bytes = traffic.size_bytes.take(sent)
     groups = place(traffic.group, rows.cluster, rows.layouts)
     time = pieces * collective_time_s(
@@ -493,5 +494,5 @@ def pipeline_times(job: TrainingJob, cluster: Cluster, layout: Layout, constants
         forward_s=laid_out(rows.tables.times.total_forward_s()),
         backward_s=laid_out(rows.tables.times.total_backward_s()),
         weight_s=laid_out(rows.tables.times.weight_s),
-        hop_s=float(_hop_s(rows)[0]),
+        hop_s=float(_hop_s(rows, rows.place("pp"))[0]),
     )

@@ -129,7 +129,7 @@ class Best:
         if not len(keep):
             return
         kept = first[keep]
-        limit = 3 * self.size
+        limit = 12 * self.size
         while True:
             # Most rows are far from the best: look at the best few, and at more only if too many were variants.
             few = keep if len(keep) <= limit else keep[kept <= np.partition(kept, limit)[limit]]
@@ -204,6 +204,21 @@ class Front:
             if not shown or peak <= self.found.peak_bytes[shown[-1]] * (1 - self.saving_ratio):
                 shown.append(i)
         return self.found.take(np.array(shown, np.int64))
+
+
+def tradeoffs(time_s: FloatArray, *others: FloatArray, saving_ratio: float = WORTH_SAVING_RATIO) -> IndexArray:
+    """Positions of the layouts that are worth their time, fastest first: each saves of at least one of ``others``.
+
+    It saves ``saving_ratio`` against all faster ones that are worth theirs; of equal times the first stays.
+    """
+    shown: list[int] = []
+    least = np.full(len(others), np.inf)
+    for i in np.argsort(time_s, kind="stable").tolist():
+        here = np.array([column[i] for column in others])
+        if (here <= least * (1 - saving_ratio)).any():
+            shown.append(i)
+            least = np.minimum(least, here)
+    return np.array(shown, np.int64)
 
 
 def _front(time_s: FloatArray, peak_bytes: FloatArray, tie: IndexArray) -> IndexArray:

@@ -228,6 +228,8 @@ def _lawful_with_sp(
     # Models with experts want sequence parallelism beside TP: there the plain cell is no loss.
     only = np.flatnonzero(~plain_ok & (cells.tp > 1) & has_experts(job))
     for rows in (both, only):
+        if not len(rows):
+            continue
         with_sp = cells.take(rows)
         with_sp.sp = np.ones(len(rows), np.int32)
         parallel_ok[rows], broken = lawful(job, cluster, with_sp)
@@ -288,7 +290,7 @@ def _order_lists(
     traits = [getattr(cells, axis) > 1 for axis in ORDERED_AXES]
     for code in range(1 if near else len(choices.rank_orders)):
         ordered = replace(cells, rank_order=np.full(len(cells), code, np.int32))
-        traits.append(experts_share_pipelines(ordered) | (not has_experts(job)))
+        traits.append(experts_share_pipelines(ordered) if has_experts(job) else np.ones(len(cells), bool))
 
     def distinct_orders(key: int) -> list[list[int]]:
         present = [axis for i, axis in enumerate(ORDERED_AXES) if key >> i & 1]
@@ -298,7 +300,10 @@ def _order_lists(
                 first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
         return [[code] for code in first.values()]
 
-    return _Lists((np.stack(traits, axis=1) << np.arange(len(traits))).sum(axis=1).tolist(), distinct_orders, 1)
+    keys, key_of_cell = np.unique(np.stack(traits, axis=1) @ (1 << np.arange(len(traits))), return_inverse=True)
+    lists = _Lists(keys.tolist(), distinct_orders, 1)
+    lists.of = lists.of[key_of_cell]
+    return lists
 
 
 def _lines(

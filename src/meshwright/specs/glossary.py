@@ -115,7 +115,10 @@ _RESULTS = {
     "pareto": Term(
         "result",
         None,
-        N_("Layouts than which none is both faster and smaller, fastest first, in steps of at least 2 % of memory."),
+        N_(
+            "Layouts that are worth their time, fastest first: each saves at least 2 % of memory or of energy against "
+            "all faster ones here. Cost follows the time."
+        ),
     ),
     "chosen": Term("result", None, N_("Place of the chosen layout in layouts; 0 is the first.")),
     "runners_up": Term(
@@ -212,6 +215,7 @@ _RESULTS = {
     "p50": Term("result", "s", N_("Half of such trainings take no longer.")),
     "p90": Term("result", "s", N_("Nine of ten such trainings take no longer.")),
     "step_energy_j": Term("result", "J", N_("Energy of one step of the whole site.")),
+    "step_cost_usd": Term("result", "USD", N_("What one step of all GPUs costs.")),
     "mean_power_w": Term("result", "W", N_("Mean power of the site over a step: GPUs, their hosts and the building.")),
     "price": Term("result", None, N_("What a GPU costs by the hour, where, when and by whom.")),
     "usd_per_gpu_hour": Term("result", "usd", N_("Price of one GPU for one hour.")),

@@ -81,11 +81,15 @@ class PlanRequest(JobRequest):
 
 
 class EstimateRequest(JobRequest):
-    """One layout: ``layout`` as text, or the layout number ``pick`` (from 1) of the plan file ``plan``."""
+    """One layout: ``layout`` as text, or the layout number ``pick`` (from 1) of the plan file ``plan``.
+
+    ``sensitivities``: whether each assumption is evaluated the other way too, which takes ten times as long.
+    """
 
     layout: str | None = None
     plan: Path | None = None
     pick: int = 1
+    sensitivities: bool = True
     out: Path | None = None
 
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel.energy import mean_power_w
+from meshwright.costmodel.money import cost_usd
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.plan.change import Case, apply_all
-from meshwright.plan.pareto import OBJECTIVES
+from meshwright.plan.pareto import OBJECTIVES, tradeoffs
 from meshwright.plan.placement import placement
 from meshwright.plan.remedies import Remedy, larger_clusters, plain_best, space_remedies
 from meshwright.plan.search import Found, budget_bytes, search
@@ -22,7 +24,7 @@ from meshwright.plan.sensitivity import bought, runners_up, sensitivities
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
-from meshwright.specs.plan import Change, Condition, Plan
+from meshwright.specs.plan import Change, Condition, Plan, Tradeoff
 from meshwright.specs.price import Price
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
@@ -195,7 +197,7 @@ def _plan(request: PlanRequest, resolved: Resolved, found: Found, wish: _Wish) -
         feasible=feasible,
         searched=found.searched,
         rejected=found.rejected,
-        pareto=_rows(resolved, found, found.pareto.row),
+        pareto=_pareto(resolved, found, wish.price),
         runners_up=runners_up(layouts, 0) if feasible else (),
         assumed=assumed,
         time_to_train_s=time_s,
@@ -269,6 +271,27 @@ def _rows(resolved: Resolved, found: Found, rows: Any) -> tuple[Estimate, ...]:
     batch = found.space.at(rows)
     estimates = evaluate(resolved.job, resolved.cluster, batch, resolved.constants)
     return tuple(estimates.row(i, batch.row(i)) for i in range(len(batch)))
+
+
+def _pareto(resolved: Resolved, found: Found, price: Price | None) -> tuple[Tradeoff, ...]:
+    """The front of time and memory, and what draws less energy among the fastest few hundred."""
+    job, cluster, constants = resolved.job, resolved.cluster, resolved.constants
+    rows = found.pareto.join(found.kept).row
+    if not len(rows):
+        return ()
+    batch = found.space.at(rows)
+    estimates = evaluate(job, cluster, batch, constants)
+    time_s = estimates.step_time_s
+    energy_j = time_s * mean_power_w(estimates.breakdown_s, time_s, cluster, cluster.site.pue or 1.0, constants)
+    rate = None if price is None else price.usd_per_gpu_hour
+    return tuple(
+        Tradeoff(
+            **dict(estimates.row(i, batch.row(i))),
+            step_energy_j=float(energy_j[i]),
+            step_cost_usd=None if rate is None else cost_usd(cluster.n_gpus, float(time_s[i]), rate),
+        )
+        for i in tradeoffs(time_s, estimates.peak_reserved_bytes, energy_j).tolist()
+    )
 
 
 def _tight_faster(resolved: Resolved, found: Found) -> Estimate | None:
