@@ -157,3 +157,39 @@ def test_a_tied_embedding_is_reduced_where_its_copies_are_apart(
     ledger = Ledger()
     evaluate(of, catalog.cluster("1x8 A100-80GB")[0], rows, CONSTANTS, ledger)
     assert bool(ledger.find("step_time_s")[0].arguments["tied_embedding_s"][0] > 0) is sent
+
+
+def test_hiding_sharded_weights_is_no_loss() -> None:
+    """ZeRO-3 gathers layer by layer with and without overlap: what hides cannot cost more than what waits."""
+    rng, seen = np.random.default_rng(5), 0
+    for number in range(12):
+        cluster = catalog.cluster(CLUSTERS[number % len(CLUSTERS)])[0]
+        of = job(rng, cluster)
+        layouts = legal_layouts(rng, of, cluster, 60)
+        layouts = layouts.take(np.flatnonzero(layouts.zero_stage == 3))
+        seen += len(layouts)
+        hides, waits = (
+            of.model_copy(update={"overlap_grad_reduce": on, "overlap_param_gather": on}) for on in (True, False)
+        )
+        time = evaluate(hides, cluster, layouts, CONSTANTS).step_time_s
+        assert (time <= evaluate(waits, cluster, layouts, CONSTANTS).step_time_s * (1.0 + 1e-9)).all()
+    assert seen >= 50
+
+
+def test_buckets_of_experts_are_counted() -> None:
+    """What stays exposed behind a long backward is one of all buckets, though few of them hold dense weights."""
+    of = TrainingJob(
+        model=catalog.model("mixtral-8x7b"), seq_len=8192, global_batch=32, precision="bf16", overlap_param_gather=False
+    )
+    dense_buckets, all_buckets = (np.ceil(count / 8 / 40e6) for count in (1.6e9, 46.7e9))
+    assert dense_buckets * 10 < all_buckets
+    exposed = [
+        evaluate(
+            of.model_copy(update={"overlap_grad_reduce": on}),
+            catalog.cluster("2x8 H100")[0],
+            LayoutBatch.of([Layout(dp=2, tp=8, sp=True, etp=8, micro_batch=16, zero_stage=0)]),
+            CONSTANTS,
+        ).breakdown_s["dp_comm"][0]
+        for on in (True, False)
+    ]
+    assert exposed[0] / exposed[1] == pytest.approx(1 / all_buckets, rel=0.2)

@@ -394,11 +394,14 @@ def _streams(rows: Gathered) -> list[_Stream]:
                 # What waits for the end of the passes goes as one message, but for what only exists layer by layer.
                 pieces = buckets if traffic.hidden_by else np.where(by_layer, buckets, 1.0)
                 time[sent] = _traffic_s(rows.take(sent), traffic, pieces.take(sent), sent)
+            number = np.where(time > 0, buckets, 0.0)
             if experts and found:
-                time = time + found[index].time_s
-                found[index] = found[index]._replace(time_s=time)
+                # A layer's dense and expert weights are needed together; buckets hold the ones or the others.
+                dense = found[index]
+                number = np.where(by_layer, np.maximum(number, dense.n_buckets), number + dense.n_buckets)
+                found[index] = dense._replace(time_s=time + dense.time_s, n_buckets=number)
             else:
-                found.append(_Stream(traffic.phase, traffic.hidden_by, time, buckets))
+                found.append(_Stream(traffic.phase, traffic.hidden_by, time, number))
     return found
 
 
