@@ -67,6 +67,7 @@ class PlanRequest(JobRequest):
     (``70 GiB``), ``top`` is the number of layouts shown, ``out`` the file that receives the document.
     ``objective`` ranks (``time``, ``memory``, ``cost``, ``energy``); ``deadline`` (``30 days``) and ``budget``
     (``2M USD``) are conditions on the whole training; ``price`` is that of a GPU; ``placement`` asks for the ranks.
+    ``also`` widens the search: ``schedules``, ``dispatchers``, ``offload`` or ``all``, joined by commas.
     """
 
     fix: str | None = None
@@ -76,6 +77,7 @@ class PlanRequest(JobRequest):
     budget: str | None = None
     price: str | None = None
     placement: bool = False
+    also: str | None = None
     top: int = 5
     out: Path | None = None
 

@@ -21,6 +21,7 @@ from meshwright.plan.placement import placement
 from meshwright.plan.remedies import Remedy, larger_clusters, plain_best, space_remedies
 from meshwright.plan.search import Found, budget_bytes, search
 from meshwright.plan.sensitivity import bought, runners_up, sensitivities
+from meshwright.plan.space import WIDER, Choices
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
@@ -81,6 +82,7 @@ def plan(
         objective=wish.objective,
         max_step_time_s=_longest_step_s(wish, resolved),
         top=top,
+        choices=_choices(request.also),
         on_progress=on_progress,
     )
     answer = _plan(request, resolved, found, wish)
@@ -91,6 +93,20 @@ def plan(
         chosen = answer.layouts[answer.chosen]
         write_timeline(Case(resolved.job, resolved.cluster, chosen.layout), resolved.constants, chosen, timeline)
     return answer
+
+
+def _choices(also: str | None) -> Choices:
+    """What is searched, widened by ``--also``. Raises InputError MW-E404 for an unknown word."""
+    words = [word.strip() for word in (also or "").split(",") if word.strip()]
+    for word in words:
+        if word != "all" and word not in WIDER:
+            raise InputError(
+                "MW-E404",
+                _("{name} '{value}' is not modelled.").format(name="also", value=word),
+                where="--also",
+                nearest=did_you_mean(word, (*WIDER, "all")),
+            )
+    return Choices().widened(WIDER if "all" in words else words)
 
 
 def _wish(request: PlanRequest, resolved: Resolved, price: Price | None) -> _Wish:
@@ -348,7 +364,10 @@ def _next_command(request: PlanRequest, layouts: tuple[Estimate, ...]) -> str:
 
 def _asked(request: PlanRequest) -> dict[str, Any]:
     """What a plan may be asked for beside the job, as flags."""
-    return {name: getattr(request, name) for name in ("fix", "max_memory", "objective", "deadline", "budget", "price")}
+    return {
+        name: getattr(request, name)
+        for name in ("fix", "max_memory", "objective", "deadline", "budget", "price", "also")
+    }
 
 
 def _remedied_command(request: PlanRequest, changes: Iterable[Change]) -> str:
