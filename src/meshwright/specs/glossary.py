@@ -145,7 +145,8 @@ _RESULTS = {
         "result",
         "bytes",
         N_(
-            "Size of one checkpoint: working weights plus 12 bytes a parameter for Adam's fp32 weights and two moments."
+            "Size of one checkpoint: working weights and optimizer state (for Adam 12 bytes a parameter: fp32 weights "
+            "and two moments); of a LoRA job those of its adapters."
         ),
     ),
     "checkpoint_bytes_per_s": Term(
