@@ -193,3 +193,31 @@ def test_buckets_of_experts_are_counted() -> None:
         for on in (True, False)
     ]
     assert exposed[0] / exposed[1] == pytest.approx(1 / all_buckets, rel=0.2)
+
+
+def _mixtral(**changes: object) -> TrainingJob:
+    return TrainingJob.model_validate(
+        {"model": catalog.model("mixtral-8x7b"), "seq_len": 1024, "global_batch": 2048, "precision": "fp8",
+         "overlap_grad_reduce": False, "overlap_param_gather": False, **changes}
+    )  # fmt: skip
+
+
+def test_passes_without_a_backward_hide_no_expert_traffic() -> None:
+    """A reference model's forward through DualPipe's ranks takes what it takes through those of 1F1B, or fills longer."""
+    layout = {"dp": 64, "tp": 4, "sp": True, "pp": 2, "ep": 2, "etp": 4, "micro_batch": 8}
+    dual, plain = (
+        _time(_mixtral(kind="dpo"), "64x8 H100", **layout, schedule=schedule)
+        - _time(_mixtral(kind="dpo", reference_forward=False), "64x8 H100", **layout, schedule=schedule)
+        for schedule in ("dualpipe", "1f1b")
+    )
+    assert dual >= plain
+
+
+def test_nothing_hides_behind_the_same_work_twice() -> None:
+    """Gathers of sequence parallelism and the experts' traffic share one computation."""
+    layout = Layout(dp=32, tp=8, sp=True, pp=2, ep=8, schedule="dualpipe", micro_batch=2)
+    of, cluster = _mixtral(tp_comm_overlap=True), catalog.cluster("64x8 H100")[0]
+    terms = evaluate(of, cluster, LayoutBatch.of([layout]), CONSTANTS).breakdown_s
+    assert terms["ep_comm"][0] > 0
+    hidden_s = terms["contention"][0] / CONSTANTS.get("contention_ratio")
+    assert hidden_s <= terms["forward"][0] + terms["backward"][0]

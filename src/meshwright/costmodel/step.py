@@ -166,8 +166,9 @@ class _Pipeline:
     """What the pipelines of ``rows`` take, (d,) each: in all, and for a micro-batch on its critical rank class (the one
     with most work) and at its longest.
 
-    ``hidden_s`` is communication of the critical class that runs beside its computation. ``row`` (n,) is the pipeline
-    of every layout: many have the same one.
+    ``hidden_s`` is communication of the critical class that runs beside its computation; ``forward_alone_s`` is the
+    longest forward where no backward runs beside it. ``row`` (n,) is the pipeline of every layout: many have the same
+    one.
     """
 
     row: IndexArray
@@ -177,6 +178,7 @@ class _Pipeline:
     critical_class: IndexArray
     slowest_s: FloatArray
     forward_s: FloatArray
+    forward_alone_s: FloatArray
     backward_s: FloatArray
     hidden_s: FloatArray
 
@@ -185,7 +187,7 @@ def _step(rows: Gathered) -> _Step:
     pipe = _pipeline(rows)
     layouts, m = pipe.rows.layouts, pipe.rows.n_micro_batches.astype(float)
     passes = m / pipe.rows.stage_copies()
-    alone = forward_only_time_s(pipe.forward_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
+    alone = forward_only_time_s(pipe.forward_alone_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
     pipeline_s = (trained_passes(rows.job) * pipe.pipeline_s + alone).take(pipe.row)
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
@@ -225,7 +227,10 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     critical, slowest, forward, backward = _critical(profile)
     hidden_table = rows.tables.times.hidden_s
     hidden = few.in_class(hidden_table, critical) if hidden_table.any() else np.zeros(len(few))
-    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, backward, hidden)
+    alone, beside_table = forward, rows.tables.times.beside_backward_s
+    if beside_table.any():
+        alone = few.in_class(rows.tables.times.total_forward_s() + beside_table).max(axis=0)
+    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, alone, backward, hidden)
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:
