@@ -16,6 +16,7 @@ from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 CONSTANTS = catalog.constants()
 
 
+@pytest.mark.slow
 def test_books_close_for_ten_thousand_random_layouts() -> None:
     rng = np.random.default_rng(20261130)
     seen = 0
@@ -156,3 +157,67 @@ def test_a_tied_embedding_is_reduced_where_its_copies_are_apart(
     ledger = Ledger()
     evaluate(of, catalog.cluster("1x8 A100-80GB")[0], rows, CONSTANTS, ledger)
     assert bool(ledger.find("step_time_s")[0].arguments["tied_embedding_s"][0] > 0) is sent
+
+
+def test_hiding_sharded_weights_is_no_loss() -> None:
+    """ZeRO-3 gathers layer by layer with and without overlap: what hides cannot cost more than what waits."""
+    rng, seen = np.random.default_rng(5), 0
+    for number in range(12):
+        cluster = catalog.cluster(CLUSTERS[number % len(CLUSTERS)])[0]
+        of = job(rng, cluster)
+        layouts = legal_layouts(rng, of, cluster, 60)
+        layouts = layouts.take(np.flatnonzero(layouts.zero_stage == 3))
+        seen += len(layouts)
+        hides, waits = (
+            of.model_copy(update={"overlap_grad_reduce": on, "overlap_param_gather": on}) for on in (True, False)
+        )
+        time = evaluate(hides, cluster, layouts, CONSTANTS).step_time_s
+        assert (time <= evaluate(waits, cluster, layouts, CONSTANTS).step_time_s * (1.0 + 1e-9)).all()
+    assert seen >= 50
+
+
+def test_buckets_of_experts_are_counted() -> None:
+    """What stays exposed behind a long backward is one of all buckets, though few of them hold dense weights."""
+    of = TrainingJob(
+        model=catalog.model("mixtral-8x7b"), seq_len=8192, global_batch=32, precision="bf16", overlap_param_gather=False
+    )
+    dense_buckets, all_buckets = (np.ceil(count / 8 / 40e6) for count in (1.6e9, 46.7e9))
+    assert dense_buckets * 10 < all_buckets
+    exposed = [
+        evaluate(
+            of.model_copy(update={"overlap_grad_reduce": on}),
+            catalog.cluster("2x8 H100")[0],
+            LayoutBatch.of([Layout(dp=2, tp=8, sp=True, etp=8, micro_batch=16, zero_stage=0)]),
+            CONSTANTS,
+        ).breakdown_s["dp_comm"][0]
+        for on in (True, False)
+    ]
+    assert exposed[0] / exposed[1] == pytest.approx(1 / all_buckets, rel=0.2)
+
+
+def _mixtral(**changes: object) -> TrainingJob:
+    return TrainingJob.model_validate(
+        {"model": catalog.model("mixtral-8x7b"), "seq_len": 1024, "global_batch": 2048, "precision": "fp8",
+         "overlap_grad_reduce": False, "overlap_param_gather": False, **changes}
+    )  # fmt: skip
+
+
+def test_passes_without_a_backward_hide_no_expert_traffic() -> None:
+    """A reference model's forward through DualPipe's ranks takes what it takes through those of 1F1B, or fills longer."""
+    layout = {"dp": 64, "tp": 4, "sp": True, "pp": 2, "ep": 2, "etp": 4, "micro_batch": 8}
+    dual, plain = (
+        _time(_mixtral(kind="dpo"), "64x8 H100", **layout, schedule=schedule)
+        - _time(_mixtral(kind="dpo", reference_forward=False), "64x8 H100", **layout, schedule=schedule)
+        for schedule in ("dualpipe", "1f1b")
+    )
+    assert dual >= plain
+
+
+def test_nothing_hides_behind_the_same_work_twice() -> None:
+    """Gathers of sequence parallelism and the experts' traffic share one computation."""
+    layout = Layout(dp=32, tp=8, sp=True, pp=2, ep=8, schedule="dualpipe", micro_batch=2)
+    of, cluster = _mixtral(tp_comm_overlap=True), catalog.cluster("64x8 H100")[0]
+    terms = evaluate(of, cluster, LayoutBatch.of([layout]), CONSTANTS).breakdown_s
+    assert terms["ep_comm"][0] > 0
+    hidden_s = terms["contention"][0] / CONSTANTS.get("contention_ratio")
+    assert hidden_s <= terms["forward"][0] + terms["backward"][0]

@@ -192,6 +192,18 @@ def test_fix_top_and_set_are_kept() -> None:
     assert "fabric" not in found.assumed
 
 
+@pytest.mark.parametrize(
+    ("schedule", "vpp"),
+    [("gpipe", 1), ("zb-h1", 1), ("dualpipe", 1), ("zb-v", 2), ("dualpipev", 2), ("interleaved", 2)],
+)
+def test_a_fixed_schedule_is_searched_with_its_chunks(schedule: str, vpp: int) -> None:
+    found = plan(PlanRequest(**SMALL, fix=f"schedule={schedule},pp=2,tp=2"))
+    assert found.feasible
+    for each in found.layouts:
+        assert (each.layout.schedule, each.layout.pp) == (schedule, 2)
+        assert each.layout.vpp == vpp or (schedule == "interleaved" and each.layout.vpp > vpp)
+
+
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt

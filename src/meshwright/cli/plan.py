@@ -50,6 +50,9 @@ def plan(
     price: Annotated[
         str | None, option(_("Price of a GPU: '2.5 USD/GPUh', spot, or a provider (the newest on-demand)."), "TEXT")
     ] = None,
+    also: Annotated[
+        str | None, option(_("Search these too: schedules, dispatchers, offload, or all."), "WORDS")
+    ] = None,
     placement: Annotated[bool, option(_("Show node, GPU and adapter of every rank."))] = False,
     top: Annotated[int, option(_("Layouts to show (5)."), "N", converter=whole_number)] = 5,
     timeline: Annotated[
@@ -71,6 +74,7 @@ def plan(
         budget=budget,
         price=price,
         placement=placement,
+        also=also,
         top=top,
         out=output.out,
     )

@@ -57,8 +57,8 @@ class BlockTimes:
 
     Row ``i * M + j`` is shape ``i`` under recompute mask ``j`` of M. ``*_s`` GPU times, ``weight_s`` the part of
     ``backward_s`` that makes weight gradients; ``comm_*_s`` (3, K, r) exposed communication of COMM_AXES; ``hidden_s``
-    communication that runs beside computation; ``launch_*_s`` what waiting for the CPU adds (backward: with
-    recompute).
+    communication that runs beside computation, ``beside_backward_s`` the part of it that a forward sends while another
+    micro-batch runs backward; ``launch_*_s`` what waiting for the CPU adds (backward: with recompute).
     """
 
     forward_s: FloatArray
@@ -69,6 +69,7 @@ class BlockTimes:
     comm_backward_s: FloatArray
     comm_recompute_s: FloatArray
     hidden_s: FloatArray
+    beside_backward_s: FloatArray
     launch_forward_s: FloatArray
     launch_backward_s: FloatArray
     recompute_flops: FloatArray
@@ -122,7 +123,10 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
     shapes = shapes_of(job, rows.layouts)
     kernel = KernelConstants.of(cluster.gpu, job, constants)
     wire = _Wire(job, cluster, rows, shapes, constants)
-    found = []
+    size = (len(parts), len(shapes.tp), len(masks))
+    found = {
+        f.name: np.empty((len(COMM_AXES), *size) if f.name.startswith("comm_") else size) for f in fields(BlockTimes)
+    }
     for index, members in enumerate(parts):
         part = _Part(job, shapes, kernel, constants)
         part.splits_backward = rows.splits_backward
@@ -132,8 +136,9 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
             held = trainable_parameters(job, members)
             elements = held.sharded / shapes.tp + held.replicated + held.expert / (shapes.ep * shapes.etp)
             part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)
-        found.append(part.finish(rows.hides_experts, part_masks(masks, index, len(parts))))
-    return BlockTimes(**{f.name: np.stack([part[f.name] for part in found], axis=-2) for f in fields(BlockTimes)})
+        for name, table in part.finish(rows.hides_experts, part_masks(masks, index, len(parts))).items():
+            found[name][..., index, :, :] = table
+    return BlockTimes(**{name: table.reshape(*table.shape[:-2], -1) for name, table in found.items()})
 
 
 class _Spent(NamedTuple):
@@ -188,13 +193,13 @@ class _Wire:
         core_s: tuple[FloatArray, FloatArray],
         *,
         recurrent: bool,
-    ) -> tuple[_Spent, FloatArray]:
-        """What context parallelism exposes of one block, and the seconds that hide behind its attention core.
+    ) -> tuple[_Spent, dict[str, FloatArray]]:
+        """What context parallelism exposes of one block, and the seconds of each pass that hide behind its core.
 
         ``core_s`` of its forward and backward, (r,): a ring computes on one part while the next arrives, so all parts
         but the first may hide.
         """
-        spent, hidden = self._nothing(), np.zeros(len(self.rows))
+        spent, hidden = self._nothing(), {phase: np.zeros(len(self.rows)) for phase in ("forward", "backward")}
         for code, kind in enumerate(CP_KINDS):
             used = ((self.rows.cp > 1) & (self.rows.cp_kind == code)).astype(float)
             if not used.any():
@@ -205,7 +210,7 @@ class _Wire:
                     window_s = core_s[0] if traffic.phase == "forward" else core_s[1]
                     sent = traffic.count * seconds
                     shown = exposed_beside_s(sent, window_s * (self.shapes.cp - 1.0) / self.shapes.cp)
-                    hidden = hidden + used * (sent - shown)
+                    hidden[traffic.phase] += used * (sent - shown)
                     seconds = shown / np.maximum(traffic.count, 1.0)
                 spent = self._add(spent, traffic, seconds, used)
         return spent, hidden
@@ -275,10 +280,12 @@ class _Part:
 
     def __init__(self, job: TrainingJob, shapes: Shapes, kernel: KernelConstants, constants: Constants) -> None:
         self.job, self.shapes, self.kernel, self.constants = job, shapes, kernel, constants
-        self.sums = {name: np.zeros_like(shapes.tp) for name in ("forward_s", "backward_s", "weight_s", "hidden_s")}
+        self.sums = {name: np.zeros_like(shapes.tp) for name in ("forward_s", "backward_s", "weight_s", "beside_backward_s")}
         self.splits_backward = False
         self.comm = {phase: np.zeros((len(COMM_AXES), len(shapes.tp))) for phase in ("forward", "backward")}
         self.cpu = {phase: np.zeros_like(shapes.tp) for phase in ("forward", "backward")}
+        #: what runs beside the computation of each pass: it hides nothing else
+        self.beside = {phase: np.zeros_like(shapes.tp) for phase in ("forward", "backward")}
         self.repeated: dict[str, _Repeated] = {}
         eager = 0.0 if job.cuda_graphs else 1.0
         self.per_kernel_s = eager * constants.get("launch_s_per_kernel", job.attention)
@@ -304,7 +311,8 @@ class _Part:
             recurrent = bool(getattr(kind, "RECURRENT", False))
             spent, hidden_s = wire.context(query_bytes, key_value_bytes, (core[0], core[1]), recurrent=recurrent)
             self._spent("cp", "core_attention", spent)
-            self.sums["hidden_s"] += hidden_s
+            for phase, seconds in hidden_s.items():
+                self.beside[phase] += seconds
         if (exchange := getattr(kind, "expert_exchange", None)) and wire.spreads_experts:
             size_bytes = exchange(self.job.model, member, self.shapes)
             self._spent("ep", "moe", wire.experts(member, size_bytes))
@@ -354,7 +362,7 @@ class _Part:
         return self.repeated[module]
 
     def finish(self, hides_experts: npt.NDArray[np.bool_], masks: IntArray) -> dict[str, FloatArray]:
-        """Under each of M recompute masks, waits for launches put in; flat (.., r * M)."""
+        """The columns of BlockTimes, with waits for launches: (.., r, M) under M masks, (.., r, 1) if all are alike."""
         sums, size = self.sums, (len(self.shapes.tp), len(masks))
         softness = self.constants.get("launch_softness")
         if self.job.tp_comm_overlap:
@@ -375,6 +383,7 @@ class _Part:
         backward = (sums["backward_s"] + self.comm["backward"].sum(axis=0))[:, None] + recompute_s + comm_s.sum(axis=0)
         cpu_s += self.cpu["backward"][:, None]
         alike = sums | {
+            "hidden_s": self.beside["forward"] + self.beside["backward"],
             "launch_forward_s": launch_wait_s(forward, self.cpu["forward"], softness),
             **{f"comm_{phase}_s": table for phase, table in self.comm.items()},
         }
@@ -384,9 +393,7 @@ class _Part:
             "launch_backward_s": launch_wait_s(backward, cpu_s, softness),
             "comm_recompute_s": comm_s,
         }
-        return {name: np.repeat(table, len(masks), axis=-1) for name, table in alike.items()} | {
-            name: table.reshape(*table.shape[:-2], -1) for name, table in by_mask.items()
-        }
+        return {name: table[..., None] for name, table in alike.items()} | by_mask
 
     def _hide_tensor(self) -> None:
         """Gathers and scatters of sequence parallelism beside the GEMMs they feed, a TP rank's share at a time.
@@ -395,18 +402,19 @@ class _Part:
         """
         index, sums, tp = COMM_AXES.index("tp"), self.sums, self.shapes.tp
         split = self.shapes.sp_degree > 1
-        for phase, window in (("forward", sums["forward_s"]), ("backward", sums["backward_s"])):
-            sent = self.comm[phase][index]
+        for phase in ("forward", "backward"):
+            sent, window = self.comm[phase][index], sums[f"{phase}_s"] - self.beside[phase]
             shown = np.where(split, exposed_s(sent, window, tp), sent)
-            sums["hidden_s"] += sent - shown
+            self.beside[phase] += sent - shown
             self.comm[phase][index] = shown
 
     def _hide_experts(self, hides: npt.NDArray[np.bool_]) -> None:
         """Dispatch and combine of one micro-batch beside the other pass of another one (arXiv 2412.19437, 3.2.1)."""
         index, sums = COMM_AXES.index("ep"), self.sums
-        windows = {"forward": sums["backward_s"], "backward": sums["forward_s"]}
-        for phase, window in windows.items():
-            sent = self.comm[phase][index]
+        for phase, other in (("forward", "backward"), ("backward", "forward")):
+            sent, window = self.comm[phase][index], sums[f"{other}_s"] - self.beside[other]
             shown = np.where(hides, exposed_beside_s(sent, window), sent)
-            sums["hidden_s"] += sent - shown
+            self.beside[other] += sent - shown
+            if phase == "forward":
+                sums["beside_backward_s"] += sent - shown
             self.comm[phase][index] = shown

@@ -166,8 +166,9 @@ class _Pipeline:
     """What the pipelines of ``rows`` take, (d,) each: in all, and for a micro-batch on its critical rank class (the one
     with most work) and at its longest.
 
-    ``hidden_s`` is communication of the critical class that runs beside its computation. ``row`` (n,) is the pipeline
-    of every layout: many have the same one.
+    ``hidden_s`` is communication of the critical class that runs beside its computation; ``forward_alone_s`` is the
+    longest forward where no backward runs beside it. ``row`` (n,) is the pipeline of every layout: many have the same
+    one.
     """
 
     row: IndexArray
@@ -177,6 +178,7 @@ class _Pipeline:
     critical_class: IndexArray
     slowest_s: FloatArray
     forward_s: FloatArray
+    forward_alone_s: FloatArray
     backward_s: FloatArray
     hidden_s: FloatArray
 
@@ -185,7 +187,7 @@ def _step(rows: Gathered) -> _Step:
     pipe = _pipeline(rows)
     layouts, m = pipe.rows.layouts, pipe.rows.n_micro_batches.astype(float)
     passes = m / pipe.rows.stage_copies()
-    alone = forward_only_time_s(pipe.forward_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
+    alone = forward_only_time_s(pipe.forward_alone_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
     pipeline_s = (trained_passes(rows.job) * pipe.pipeline_s + alone).take(pipe.row)
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
     sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
@@ -225,7 +227,10 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     critical, slowest, forward, backward = _critical(profile)
     hidden_table = rows.tables.times.hidden_s
     hidden = few.in_class(hidden_table, critical) if hidden_table.any() else np.zeros(len(few))
-    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, backward, hidden)
+    alone, beside_table = forward, rows.tables.times.beside_backward_s
+    if beside_table.any():
+        alone = few.in_class(rows.tables.times.total_forward_s() + beside_table).max(axis=0)
+    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, alone, backward, hidden)
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:
@@ -391,18 +396,22 @@ def _streams(rows: Gathered) -> list[_Stream]:
             time = np.zeros(len(rows))
             sent = np.flatnonzero(traffic.count)
             if len(sent):
-                time[sent] = _traffic_s(rows.take(sent), traffic, buckets.take(sent), sent)
+                # What waits for the end of the passes goes as one message, but for what only exists layer by layer.
+                pieces = buckets if traffic.hidden_by else np.where(by_layer, buckets, 1.0)
+                time[sent] = _traffic_s(rows.take(sent), traffic, pieces.take(sent), sent)
+            number = np.where(time > 0, buckets, 0.0)
             if experts and found:
-                time = time + found[index].time_s
-                found[index] = found[index]._replace(time_s=time)
+                # A layer's dense and expert weights are needed together; buckets hold the ones or the others.
+                dense = found[index]
+                number = np.where(by_layer, np.maximum(number, dense.n_buckets), number + dense.n_buckets)
+                found[index] = dense._replace(time_s=time + dense.time_s, n_buckets=number)
             else:
-                found.append(_Stream(traffic.phase, traffic.hidden_by, time, buckets))
+                found.append(_Stream(traffic.phase, traffic.hidden_by, time, number))
     return found
 
 
-def _traffic_s(rows: Gathered, traffic: Traffic, buckets: FloatArray, sent: IndexArray) -> FloatArray:
-    """Seconds of one message of ``traffic`` for the rows ``sent`` of it, bucket by bucket where it may hide; (n,)."""
-    pieces = buckets if traffic.hidden_by else np.ones(len(rows))
+def _traffic_s(rows: Gathered, traffic: Traffic, pieces: FloatArray, sent: IndexArray) -> FloatArray:
+    """Seconds of ``traffic`` in so many ``pieces`` (n,), for the rows ``sent`` of it; (n,)."""
     size_bytes = traffic.size_bytes.take(sent)
     groups = place(traffic.group, rows.cluster, rows.layouts)
     time = pieces * collective_time_s(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from meshwright import catalog
 from meshwright.catalog.site_facts import SHOWN_BY
 from meshwright.costmodel import energy
+from meshwright.costmodel.adapters import trainable_parameters
 from meshwright.costmodel.money import cost_usd
 from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
@@ -38,8 +40,13 @@ _WORK_BISECTIONS = 40
 
 
 def checkpoint_bytes(job: TrainingJob) -> float:
-    """Working weights and optimizer state, each once."""
-    return parameter_count(job.model) * (job.element_bytes + state_bytes_per_parameter(job).optimizer)
+    """Working weights and optimizer state, each once; of a LoRA job the adapters' alone."""
+    per_parameter = job.element_bytes + state_bytes_per_parameter(job).optimizer
+    if job.lora_rank:
+        layers = Counter(job.model.layer_sequence)
+        adapters = (n * sum(trainable_parameters(job, job.model.layer_kinds[kind])) for kind, n in layers.items())
+        return float(sum(adapters)) * per_parameter
+    return parameter_count(job.model) * per_parameter
 
 
 def failures_of(job: TrainingJob, cluster: Cluster) -> Failures:
