@@ -756,6 +756,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E414": N_("The plan has no layout of that number."),
     "MW-E415": N_("A flag contradicts the plan file, which already says it."),
     "MW-E416": N_("A file or the standard output cannot be written."),
+    "MW-E417": N_("One file is named for two outputs."),
     "MW-E420": N_("A name is neither a result, a term, a rule, a formula nor an error."),
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),
