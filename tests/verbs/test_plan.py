@@ -259,6 +259,12 @@ def test_the_assumed_batch_is_near_four_million_tokens(n_gpus: int, seq_len: int
     assert any(batch % dp == 0 for dp in range(max(2, n_gpus // 64), n_gpus + 1) if n_gpus % dp == 0) or n_gpus == 1
 
 
+@pytest.mark.parametrize("seq_len", [197, 577, 592, 1000, 1536])
+def test_the_assumed_batch_leaves_micro_batches_to_choose(seq_len: int) -> None:
+    share = default_global_batch(8, seq_len) // 8
+    assert sum(share % size == 0 for size in range(1, share + 1)) >= 12
+
+
 def test_a_faster_layout_that_fits_tightly_is_told() -> None:
     found = plan(PlanRequest(model="llama-2-7b", cluster="8xH100", seq_len=4096, global_batch=64))
     chosen, tight = found.layouts[0], found.tight_faster

@@ -137,7 +137,10 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
     model_type = stated if isinstance(stated, str) else ARCHITECTURES.get(str(first), str(first or ""))
     if model_type in FAMILIES:
         return FAMILIES[model_type], model_type
+    known = _("Known: {names}.").format(names=", ".join(FAMILIES))
     guess = did_you_mean(model_type, FAMILIES, show=len(FAMILIES))
+    # An architecture that is like none in all but its name: the list is what helps.
+    guess = guess if guess == known else f"{guess} {known}"
     text = (
         _("the architecture '{name}' is not known.").format(name=model_type)
         if model_type

@@ -389,6 +389,8 @@ def _needs(report: CompareReport, model: str) -> str:
         if needed.cost_usd is not None:
             text = _("{cluster} ({cost})").format(cluster=text, cost=format_usd(needed.cost_usd))
         parts.append(text)
+    if not parts and report.interrupted:
+        return _("How many GPUs train {model} on {tokens} tokens in {deadline} was not found yet.").format(**names)
     if not parts:
         return _("No number of these GPUs trains {model} on {tokens} tokens in {deadline}.").format(**names)
     return _("{model} on {tokens} tokens in {deadline} takes {needed}.").format(**names, needed=_(" or ").join(parts))
@@ -414,7 +416,8 @@ def _fastest(report: CompareReport, points: Sequence[Point], by_time: Sequence[i
 def _cheapest(report: CompareReport, points: Sequence[Point], by_cost: Sequence[int]) -> str:
     best = points[by_cost[0]]
     names = {"cluster": best.cluster, "cost": format_usd(best.cost_usd or 0.0)}
-    unknown = [each.cluster for each in points if each.price is None]
+    # A point without a layout has no price either, which says nothing of the catalog.
+    unknown = [each.cluster for each in points if each.price is None and each.estimate is not None]
     if len(by_cost) < 2:
         return (
             _("{cluster} costs {cost}; no price is known for {others}.").format(**names, others=", ".join(unknown))
