@@ -65,6 +65,7 @@ def test_catalog_entries_by_name(case: Case) -> None:
     [
         ("seq_len", "MW-E150", "cluster.nics_per_node=8"),
         ("seqlen=5", "MW-E151", "job.seq_len"),
+        ("cluster.pue=1.5", "MW-E151", "cluster.site.pue?"),
         ("cluster.n_nodes=-1", "MW-E152", "n_nodes"),
         ("job.precision=int4", "MW-E152", "bf16"),
         ("job.straggler_ratio=7", "MW-E152", "straggler_ratio"),

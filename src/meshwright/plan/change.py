@@ -84,6 +84,9 @@ def _nearest_path(path: str, known: Iterable[str], ends: list[str]) -> str:
     if ends:
         return _("Several have it: {names}.").format(names=", ".join(ends))
     leaves = {full.rsplit(".", 1)[1]: full for full in known} | {full: full for full in known}
+    # The right field of the wrong noun (cluster.pue) is nearer than a field that is spelled alike.
+    if (meant := leaves.get(path.rsplit(".", 1)[-1])) is not None:
+        return _("Did you mean {name}?").format(name=meant)
     close = difflib.get_close_matches(path, leaves, n=1, cutoff=0.55)
     return did_you_mean(leaves[close[0]] if close else path, known, show=12)
 
