@@ -113,6 +113,13 @@ def test_a_price_may_name_its_gpu(mw: Run) -> None:
     assert "MW-E452" in mw.err
 
 
+def test_the_verdict_names_what_was_changed_of_the_cluster(mw: Run) -> None:
+    page = mw("plan", *JOB, "--set", "cluster.n_nodes=4", "--set", "cluster.gpu=H100")
+    assert page.startswith("Llama-2-7B on 2x8 A100-80GB with cluster.n_nodes=4, cluster.gpu=H100-80GB-SXM:")
+    page = mw("fit", *JOB, "--set", "cluster.n_nodes=4")
+    assert "on 2x8 A100-80GB with cluster.n_nodes=4, " in " ".join(page.split())
+
+
 def test_why_not_of_a_model_asks_for_its_cluster(mw: Run) -> None:
     mw("explain", "llama-3.1-8b", "--why-not", "tp=2", status=2)
     assert "--cluster" in mw.err

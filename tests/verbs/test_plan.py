@@ -262,7 +262,7 @@ def test_the_assumed_batch_is_near_four_million_tokens(n_gpus: int, seq_len: int
 @pytest.mark.parametrize("seq_len", [197, 577, 592, 1000, 1536])
 def test_the_assumed_batch_leaves_micro_batches_to_choose(seq_len: int) -> None:
     share = default_global_batch(8, seq_len) // 8
-    assert sum(share % size == 0 for size in range(1, share + 1)) >= 12
+    assert sum(share % size == 0 for size in range(1, share + 1)) >= 10
 
 
 def test_a_faster_layout_that_fits_tightly_is_told() -> None:

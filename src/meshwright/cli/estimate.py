@@ -65,7 +65,7 @@ def estimate(
 def print_estimate(console: Console, report: EstimateReport) -> None:
     """Verdict, where time and memory go, remedies where it does not fit, assumptions, next command."""
     estimate = report.estimate
-    console.print(sentence(name_of(report.model, "name"), name_of(report.cluster, "text"), estimate), style="bold")
+    console.print(sentence(name_of(report.model), name_of(report.cluster), estimate), style="bold")
     print_not_validated(console, estimate)
     if report.time_to_train_s is not None and (tokens := report.job.get("tokens")):
         console.print(training(float(tokens), report.time_to_train_s, None, report))

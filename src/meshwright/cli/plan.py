@@ -139,7 +139,7 @@ _BEST: Mapping[str, Callable[[], str]] = {
 def print_answer(console: Console, found: Plan, *, wide: bool = False) -> None:
     """The verdict, the candidates, where time and memory of the chosen one go."""
     best = found.layouts[found.chosen]
-    console.print(sentence(name_of(found.model, "name"), name_of(found.cluster, "text"), best), style="bold")
+    console.print(sentence(name_of(found.model), name_of(found.cluster), best), style="bold")
     print_not_validated(console, best)
     if found.time_to_train_s is not None and (tokens := found.job.get("tokens")):
         console.print(training(float(tokens), found.time_to_train_s, found.time_to_train_interval_s, found))
@@ -175,7 +175,7 @@ def print_nothing(console: Console, found: Plan) -> None:
     )
     what = "" if found.nearest is None else found.nearest["what"]
     console.print(
-        text.format(model=name_of(found.model, "name"), cluster=name_of(found.cluster, "text"), what=what),
+        text.format(model=name_of(found.model), cluster=name_of(found.cluster), what=what),
         style="bold",
     )
     if what and not ruled_out:

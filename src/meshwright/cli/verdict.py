@@ -144,6 +144,6 @@ def buys(bought: Bought) -> str:
     )
 
 
-def name_of(entry: Any, key: str) -> str:
+def name_of(entry: Any) -> str:
     """A name out of a plan's description of model or cluster."""
-    return str(entry.get(key) or entry.get("name") or "?")
+    return str(entry.get("name") or entry.get("text") or "?")

@@ -34,7 +34,7 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
     fields = document(kind, answer)
     estimate, shown = shown_estimate(answer), drawn(answer)
     title = _("{model} on {cluster}").format(
-        model=name_of(answer.model, "name"), cluster=name_of(answer.cluster, "text")
+        model=name_of(answer.model), cluster=name_of(answer.cluster)
     )
     layout = shown.layout if shown is not None else None
     nearest = answer.nearest if isinstance(answer, Plan) else None
@@ -70,7 +70,7 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
 
 def _verdict(answer: Plan | EstimateReport, estimate: Estimate | None) -> tuple[str, list[str | None]]:
     """The sentence that answers, and those below it."""
-    model, cluster = name_of(answer.model, "name"), name_of(answer.cluster, "text")
+    model, cluster = name_of(answer.model), name_of(answer.cluster)
     if isinstance(answer, Plan) and answer.interrupted and estimate is None:
         return _("Interrupted: nothing that fits was scored yet."), []
     if estimate is None:

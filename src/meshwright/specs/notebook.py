@@ -28,7 +28,7 @@ def estimates_html(title: str, estimates: Sequence[Estimate], chosen: int | None
 
 def title_of(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     """What is trained where, out of a document's descriptions."""
-    place = cluster.get("text") or cluster.get("name") or "?"
+    place = cluster.get("name") or cluster.get("text") or "?"
     return _("{model} on {cluster}").format(model=model.get("name", "?"), cluster=place)
 
 

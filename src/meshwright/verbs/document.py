@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from meshwright import catalog
 from meshwright.catalog.loader import unreadable
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError, did_you_mean
@@ -211,11 +212,31 @@ def reread(model: Any, cluster: Any, job: Any) -> tuple[TrainingJob, Cluster]:
     return TrainingJob.model_validate(fields | {"model": spec}), place
 
 
+def called(cluster: Cluster) -> str:
+    """The text of the cluster as people wrote it, with what was changed of its machines since (by --set, a remedy)."""
+    try:
+        usual = catalog.cluster(cluster.text)[0]
+    except InputError:  # a file that is gone
+        return cluster.text
+    changes = [
+        f"cluster.{name}={getattr(cluster, name)}"
+        for name in ("n_nodes", "gpus_per_node")
+        if getattr(cluster, name) != getattr(usual, name)
+    ]
+    if cluster.gpu.name != usual.gpu.name:
+        changes.append(f"cluster.gpu={cluster.gpu.name}")
+    return (
+        _("{cluster} with {changes}").format(cluster=cluster.text, changes=", ".join(changes))
+        if changes
+        else usual.text
+    )
+
+
 def describe(job: TrainingJob, cluster: Cluster) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Model, cluster and job for a document: all their fields (so that they can be read back) and a few sums."""
     model = job.model.model_dump(mode="json") | {
         "n_layers": job.model.n_layers,
         "n_parameters": parameter_count(job.model),
     }
-    place = cluster.model_dump(mode="json") | {"n_gpus": cluster.n_gpus}
+    place = cluster.model_dump(mode="json") | {"n_gpus": cluster.n_gpus, "name": called(cluster)}
     return model, place, job.model_dump(mode="json", exclude={"model"}) | {"tokens_per_step": job.tokens_per_step}

@@ -25,7 +25,7 @@ from meshwright.specs.report import Progress
 from meshwright.specs.request import FitRequest
 from meshwright.units import format_bytes, format_count
 from meshwright.verbs.command import command, layout_text
-from meshwright.verbs.document import check_writable, describe, render, write_whole
+from meshwright.verbs.document import called, check_writable, describe, render, write_whole
 from meshwright.verbs.points import command_at, sized
 from meshwright.verbs.resolve import Resolved, layout_values, resolve
 from meshwright.verbs.searches import Outcome, Searches, memory_limit
@@ -280,7 +280,7 @@ def _verdict(resolved: Resolved, outcome: Outcome, micro_batches: Sequence[Micro
     names: dict[str, Any] = {
         "model": job.model.name,
         "length": f"{job.seq_len:,}",
-        "cluster": resolved.cluster.text,
+        "cluster": called(resolved.cluster),
     }
     if best is None:
         if interrupted:
