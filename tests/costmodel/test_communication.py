@@ -254,3 +254,15 @@ def test_strided_groups_share_adapters_as_measured() -> None:
     cluster = make_cluster("A100", 2, nics=4, nic_bytes_per_s=measured[0] * 1e9)
     ours = [float(nic_share_gbps(cluster, ranks, 1)) for ranks in (1, 2)]
     assert ours == pytest.approx(measured[:2], rel=0.05)
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H100", "B200"])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("nodes", [2, 3, 16])
+def test_no_all_reduce_is_faster_than_its_bytes_over_the_adapters(gpu: str, ranks: int, nodes: int) -> None:
+    """Each of N nodes sends 2 (N - 1) / N of the buffer through its part of the adapters, whatever the algorithm."""
+    cluster = make_cluster(gpu, 16)
+    for groups in {1, 8 // ranks}:
+        share = float(nic_share_gbps(cluster, ranks, groups)) * 1e9
+        seconds = collective_time_s("all_reduce", 1e11, cluster, nodes * ranks, ranks, groups, make_constants(NEUTRAL))
+        assert float(seconds) >= 2 * (nodes - 1) / nodes * 1e11 / share

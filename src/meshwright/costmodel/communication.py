@@ -8,7 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.costmodel.comm_graph import comm_graph, has_nvlink, intra_gbps, nic_share_gbps, plugin_latency_us
-from meshwright.costmodel.nccl import BASE_LATENCY_US, HOP_LATENCY_US, SIMPLE, FloatArray, Rows, tuning_time_s
+from meshwright.costmodel.nccl import (
+    BASE_LATENCY_US,
+    HOP_LATENCY_US,
+    SIMPLE,
+    CommGraph,
+    FloatArray,
+    Rows,
+    tuning_time_s,
+)
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
 from meshwright.specs.hardware import Cluster
@@ -51,12 +59,25 @@ def collective_time_s(
     get = functools.partial(_constant, constants, cluster)
     inside = get("nvlink_efficiency_ratio") if graph.intra_link == "nvlink" else 1.0
     efficiency = np.where(graph.crosses, _network_efficiency(constants, cluster), inside)
+    rate = tuned.bytes_per_s
+    if collective == "all_reduce" and graph.crosses.any():
+        rate = np.minimum(rate, _wire_bytes_per_s(graph))
     with np.errstate(invalid="ignore"):
-        transfer_s = size / (tuned.bytes_per_s * efficiency)
+        transfer_s = size / (rate * efficiency)
     ramp_bytes = get("collective_ramp_bytes") * (graph.channels / RAMP_CHANNELS)
     slower = np.where(tuned.buffered, ramp_factor(size, ramp_bytes), 1.0)
     time_s = tuned.latency_s + get("collective_overhead_s") + transfer_s * slower
     return np.where((graph.n_ranks > 1) & (size > 0), time_s, 0.0)
+
+
+def _wire_bytes_per_s(graph: CommGraph) -> FloatArray:
+    """What adapters let an all-reduce across nodes move at most, bytes/s; (n,), infinite inside a node.
+
+    Each of N nodes sends 2 (N - 1) / N of the buffer. NCCL's estimate for NVLS trees between two nodes is above that.
+    """
+    nodes = np.where(graph.crosses, graph.n_nodes, np.inf)
+    share = graph.p2p_bw_inter * graph.ranks_per_node * 1e9
+    return np.where(graph.crosses, share / (2.0 * (1.0 - 1.0 / nodes)), np.inf)
 
 
 def point_to_point_time_s(
