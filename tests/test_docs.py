@@ -49,6 +49,7 @@ def missing_line(shown: list[str], printed: str) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @each_document
 def test_documentation_runs(path: Path, tmp_path: Path) -> None:
     work, environment = doc_blocks.workplace(tmp_path)

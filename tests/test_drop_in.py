@@ -200,6 +200,7 @@ def estimate(model: str, cluster: str, layout: str, path: Path | None = None) ->
     )
 
 
+@pytest.mark.slow
 def test_a_gpu_and_a_node(tmp_path: Path) -> None:
     path = put(tmp_path, "catalog/gpu/dropped.toml", "catalog/node/dropped.toml")
     assert "Dropped-40G" in {row["name"] for row in mw("catalog", "gpu", path=path)["rows"]}
@@ -223,6 +224,7 @@ def test_a_gpu_alone_is_planned_on(tmp_path: Path) -> None:
     assert plan["assumed"]["scale_up"]["step_time_ratio"] > 1.0
 
 
+@pytest.mark.slow
 def test_a_model_of_a_new_kind_of_block(tmp_path: Path) -> None:
     path = put(tmp_path, "catalog/model/dropped.toml", "costmodel/block/dropped_mixer.py")
     assert "Dropped-1B" in {row["name"] for row in mw("catalog", "model", path=path)["rows"]}

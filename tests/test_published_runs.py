@@ -99,5 +99,6 @@ def test_measured_steps_of_vtrain(vtrain: Validation) -> None:
         assert group.interval_coverage_ratio >= 0.72, name
 
 
+@pytest.mark.slow
 def test_the_accuracy_page_is_up_to_date(shared: Path, accuracy_page: ModuleType) -> None:
     assert accuracy_page.main([str(shared / "data" / "vtrain_a100.csv"), "--check"]) == 0

@@ -28,7 +28,7 @@ from meshwright.verbs.report import scaling_of
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 REQUEST = PlanRequest(model="llama-65b", cluster="256x8 A100-80GB", seq_len=2048, global_batch=2048, tokens="1.4T")
 #: The report's own: experts, context and pipeline parallelism, and a whole training.
-REPORTED = PlanRequest(model="mixtral-8x22b", cluster="32x8 H100", seq_len=8192, global_batch=512, tokens="5T")
+REPORTED = PlanRequest(model="mixtral-8x22b", cluster="32x8 H100", seq_len=8192, global_batch=512, tokens="1T")
 #: The report twice side by side, the second one scrolled to the section of this heading.
 SECOND = "One step, rank by rank"
 PANES = """<!doctype html><meta charset="utf-8"><style>

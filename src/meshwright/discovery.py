@@ -30,12 +30,28 @@ def search_path() -> tuple[Path, ...]:
 
 def files(room: str, suffix: str) -> list[Path]:
     """Files of a room such as ``catalog/gpu``, sorted by name; names that start with ``_`` are private."""
+    return list(_files(room, suffix, search_path(), stamps(room)))
+
+
+@functools.lru_cache(maxsize=256)
+def _files(room: str, suffix: str, roots: tuple[Path, ...], _stamps: tuple[int, ...]) -> tuple[Path, ...]:
     found: list[Path] = []
-    for root in search_path():
+    for root in roots:
         folder = root / room
         if folder.is_dir():
             found.extend(p for p in sorted(folder.iterdir()) if p.suffix == suffix and not p.name.startswith("_"))
-    return found
+    return tuple(found)
+
+
+def stamps(room: str) -> tuple[int, ...]:
+    """When the directories of a room last gained or lost a file, in nanoseconds; 0 where there is none."""
+    found = []
+    for root in search_path():
+        try:
+            found.append((root / room).stat().st_mtime_ns)
+        except OSError:
+            found.append(0)
+    return tuple(found)
 
 
 def modules(room: str) -> list[ModuleType]:

@@ -64,5 +64,6 @@ def did_you_mean(name: str, known: Iterable[str], *, show: int = 6, fold_case: b
     close = difflib.get_close_matches(fold(name), list(folded), n=1, cutoff=0.55)
     if close:
         return _("Did you mean {name}?").format(name=folded[close[0]])
-    listed = ", ".join(names[:show]) + (", ..." if len(names) > show else "")
-    return _("Known: {names}.").format(names=listed)
+    if len(names) > show:
+        return _("Known: {names}, ...").format(names=", ".join(names[:show]))
+    return _("Known: {names}.").format(names=", ".join(names))

@@ -112,7 +112,7 @@ def _nearest_unit(unit: str, known: list[str]) -> str:
     alike = [candidate for candidate in known if candidate.casefold() == unit.casefold()]
     if alike:
         return _("Did you mean {name}?").format(name=_(" or ").join(alike))
-    return did_you_mean(unit, known, fold_case=False)
+    return did_you_mean(unit, list(dict.fromkeys(name.strip() for name in known)), show=12, fold_case=False)
 
 
 def _validator(dimension: str) -> BeforeValidator:

@@ -88,6 +88,36 @@ def test_nothing_fits_is_status_1_with_remedies_that_work(mw: Run) -> None:
     assert mw.document(*words[1:])["feasible"]
 
 
+def test_what_no_rule_allows_says_so_first(mw: Run) -> None:
+    page = mw("plan", *JOB, "--fix", "ep=2", status=1)
+    assert page.startswith("No layout of Llama-2-7B is legal on 2x8 A100-80GB: every layout")
+    assert "ep_needs_experts" in page.split("\n\n", 1)[0]
+    page = mw("fit", *JOB, "--layout", "tp=3", status=1)
+    assert page.startswith("No: for Llama-2-7B")
+    assert "no layout is legal; most break gpus_match (dp x tp x cp x pp" in " ".join(page.split())
+
+
+@pytest.mark.parametrize("flag", ["--report", "--timeline"])
+def test_two_outputs_do_not_share_a_file(mw: Run, tmp_path: Path, flag: str) -> None:
+    file = tmp_path / "answer"
+    mw("plan", *JOB, "--out", str(file), flag, f"{tmp_path}/./answer", status=2)
+    assert "MW-E417" in mw.err
+    assert not file.exists()
+
+
+def test_a_price_may_name_its_gpu(mw: Run) -> None:
+    training = ("plan", *JOB, "--tokens", "1T")
+    named = mw.document(*training, "--price", "A100=2 USD/GPUh")
+    assert named["cost_usd"] == mw.document(*training, "--price", "2 USD/GPUh")["cost_usd"]
+    mw(*training, "--price", "B200=2 USD/GPUh", status=2)
+    assert "MW-E452" in mw.err
+
+
+def test_why_not_of_a_model_asks_for_its_cluster(mw: Run) -> None:
+    mw("explain", "llama-3.1-8b", "--why-not", "tp=2", status=2)
+    assert "--cluster" in mw.err
+
+
 def test_a_missed_deadline_or_budget_is_status_1(mw: Run) -> None:
     training = ("plan", *JOB, "--tokens", "1T")
     page = mw(*training, "--deadline", "1000 days", "--budget", "100 MUSD")

@@ -11,6 +11,8 @@ from meshwright import catalog
 from meshwright.costmodel.mesh import place
 from meshwright.specs.layout import Layout, LayoutBatch
 
+CLUSTER = catalog.cluster("4x8 A100-80GB")[0]
+
 
 def _brute_force(axes: tuple[str, ...], order: str, degrees: dict[str, int], per_node: int) -> tuple[int, int]:
     """Ranks of rank 0's group on its node, and groups of the axes on that node, by listing every rank."""
@@ -32,7 +34,7 @@ def _brute_force(axes: tuple[str, ...], order: str, degrees: dict[str, int], per
 
 
 def _check(group: str, rows: LayoutBatch, axes: tuple[str, ...], order: str, degrees: dict[str, int]) -> None:
-    found = place(group, catalog.cluster("4x8 A100-80GB")[0], rows)
+    found = place(group, CLUSTER, rows)
     assert int(found.size[0]) == np.prod([degrees[axis] for axis in axes])
     expected = _brute_force(axes, order, degrees, 8)
     assert (int(found.ranks_per_node[0]), int(found.groups_per_node[0])) == expected, (order, degrees, group)

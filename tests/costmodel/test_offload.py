@@ -55,6 +55,17 @@ def test_every_gather_fetches_the_rank_s_shard() -> None:
         assert float(fetch.result[0]) == pytest.approx(2 * PSI / RANKS / PCIE, rel=1e-3)
 
 
+def test_a_link_of_its_own_to_the_host_serves_in_the_place_of_pcie() -> None:
+    """Grace Hopper: 450 GB/s of NVLink-C2C one way, whatever the PCIe slot does."""
+    there = catalog.cluster("8x1 GH200-96GB")[0]
+    assert there.gpu.host_bytes_per_s == 450e9
+    layout = Layout(dp=RANKS, zero_stage=3, offload_optimizer="cpu", offload_parameters="cpu")
+    ledger = Ledger()
+    evaluate(JOB, there, LayoutBatch.of([layout]), CONSTANTS, ledger)
+    for fetch in ledger.find("fetch_s"):
+        assert float(fetch.result[0]) == pytest.approx(2 * PSI / RANKS / 450e9, rel=1e-3)
+
+
 def test_offloaded_states_leave_the_gpu_for_the_host() -> None:
     """Arxiv 2101.06840, table 1: 12 M / N bytes of optimizer state and, with parameters, 2 M / N more; eight a node."""
     rows = [

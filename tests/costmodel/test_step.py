@@ -16,6 +16,7 @@ from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 CONSTANTS = catalog.constants()
 
 
+@pytest.mark.slow
 def test_books_close_for_ten_thousand_random_layouts() -> None:
     rng = np.random.default_rng(20261130)
     seen = 0

@@ -208,6 +208,7 @@ def test_architectures_alone_are_enough(tmp_path: Path) -> None:
         ('"gpt2"', "MW-E224", ["a text"]),
         ("3", "MW-E224", ["object"]),
         ({"model_type": "mamba", "hidden_size": 4}, "MW-E225", ["mamba", "llama", "num_hidden_layers"]),
+        ({"model_type": "llamma"}, "MW-E225", ["Did you mean llama?"]),
         ({"architectures": ["MambaForCausalLM"]}, "MW-E225", ["MambaForCausalLM"]),
         ({"hidden_size": 4}, "MW-E225", ["model_type"]),
         (
@@ -232,6 +233,7 @@ def test_architectures_alone_are_enough(tmp_path: Path) -> None:
         (_published("nemotron-h-8b") | {"hybrid_override_pattern": "M-X"}, "MW-E205", ["hybrid_override_pattern", "X"]),
         (_published("nemotron-h-8b") | {"hybrid_override_pattern": ""}, "MW-E205", ["names no layers"]),
         (_published("deepseek-v3") | {"n_routed_experts": -1}, "MW-E208", ["n_routed_experts", "-1"]),
+        (_published("deepseek-v3") | {"n_routed_experts": 4}, "MW-E205", ["experts_per_token 8", "num_experts 4"]),
         (_without("deepseek-v3", "moe_intermediate_size"), "MW-E206", ["missing: moe_intermediate_size"]),
         (_published("deepseek-v3") | {"n_shared_experts": "one"}, "MW-E208", ["n_shared_experts"]),
         (_published("gpt-oss-20b") | {"layer_types": ["full_attention"]}, "MW-E205", ["1 entries for 24 layers"]),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.costmodel.step import Scores
-from meshwright.plan.pareto import Best, Front
+from meshwright.plan.pareto import Best, Front, tradeoffs
 from meshwright.specs.layout import COLUMNS, LayoutBatch
 
 
@@ -128,3 +128,12 @@ def test_by_energy_a_worse_variant_must_save_memory() -> None:
     best.offer(np.arange(3), layouts, scores, np.ones(3, bool), np.array([10.0, 11.0, 12.0]))
     assert best.found.row.tolist() == [0, 1, 2]
     assert best.shown(3).row.tolist() == [0, 2]
+
+
+def test_a_tradeoff_saves_memory_or_energy_against_all_faster_ones() -> None:
+    time = np.array([1.0, 1.1, 1.2, 1.3, 1.4])
+    memory = np.array([10.0, 10.0, 5.0, 6.0, 4.95])
+    energy = np.array([100.0, 90.0, 95.0, 89.9, 50.0])
+    # The fourth saves a tenth of a percent of energy only, the fifth half of it.
+    assert tradeoffs(time, memory, energy).tolist() == [0, 1, 2, 4]
+    assert tradeoffs(time, memory).tolist() == [0, 2]

@@ -22,6 +22,8 @@ TEXTS = (
     "1,024xH100",
     "128 A100 80GB GPUs",
     "64xH100, 8x400Gb IB, 2:1 oversubscribed",
+    "GB200 NVL72",
+    "2x GB300 NVL72, 4x IB-NDR",
 )
 
 

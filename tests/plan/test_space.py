@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel import legal
+from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
-from meshwright.plan.space import divisors, space
+from meshwright.plan.space import WIDER, Choices, divisors, space
 from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import COLUMNS, LayoutBatch, recompute_mask
@@ -192,3 +193,12 @@ def test_ranges_join(job: Jobs, cluster: Clusters) -> None:
 @pytest.mark.parametrize("n", [1, 2, 12, 97, 1536, 16384])
 def test_divisors(n: int) -> None:
     assert divisors(n) == tuple(d for d in range(1, n + 1) if n % d == 0)
+
+
+def test_a_wider_search_holds_every_value(job: Jobs, cluster: Clusters) -> None:
+    task, place = job("gpt2", global_batch=64), cluster("1x4 A100-80GB")
+    usual, wide = space(task, place), space(task, place, None, Choices().widened(WIDER))
+    rows = wide.rows(0, len(wide))
+    assert {rows.schedules[code] for code in np.unique(rows.schedule)} == set(schedules())
+    assert set(np.unique(rows.offload_optimizer)) == set(np.unique(rows.offload_parameters)) == {0, 1, 2}
+    assert len(lawful(task, place, rows)) == len(rows) > len(usual)

@@ -140,6 +140,23 @@ def test_a_price_for_all_and_for_one() -> None:
     assert caught.value.code == "MW-E452"
 
 
+def test_a_cluster_without_a_layout_is_not_said_to_lack_a_price() -> None:
+    found = compare(CompareRequest(model="llama-3.1-70b", clusters=("32xH100", "H100"), tokens="1B"))
+    assert found.candidates[1].as_given.estimate is None
+    assert "no price is known" not in found.verdict
+
+
+def test_an_interrupted_compare_claims_nothing_of_a_deadline() -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.visited and progress.elapsed_s > 0.0:
+            raise KeyboardInterrupt
+
+    request = CompareRequest(model="llama-3.1-70b", clusters=("32xH100", "32xB200"), deadline="10d")
+    found = compare(request, interrupt)
+    assert found.interrupted
+    assert "No number" not in found.verdict
+
+
 def test_no_price_is_said_so() -> None:
     unpriced = "V100-16GB-SXM2"
     assert catalog.prices(unpriced) == ()

@@ -192,6 +192,18 @@ def test_fix_top_and_set_are_kept() -> None:
     assert "fabric" not in found.assumed
 
 
+@pytest.mark.parametrize(
+    ("schedule", "vpp"),
+    [("gpipe", 1), ("zb-h1", 1), ("dualpipe", 1), ("zb-v", 2), ("dualpipev", 2), ("interleaved", 2)],
+)
+def test_a_fixed_schedule_is_searched_with_its_chunks(schedule: str, vpp: int) -> None:
+    found = plan(PlanRequest(**SMALL, fix=f"schedule={schedule},pp=2,tp=2"))
+    assert found.feasible
+    for each in found.layouts:
+        assert (each.layout.schedule, each.layout.pp) == (schedule, 2)
+        assert each.layout.vpp == vpp or (schedule == "interleaved" and each.layout.vpp > vpp)
+
+
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
@@ -245,6 +257,12 @@ def test_the_assumed_batch_is_near_four_million_tokens(n_gpus: int, seq_len: int
     assert 2e6 < batch * seq_len < 8e6
     # Some data-parallel degree well above one divides it, on as many GPUs as there are.
     assert any(batch % dp == 0 for dp in range(max(2, n_gpus // 64), n_gpus + 1) if n_gpus % dp == 0) or n_gpus == 1
+
+
+@pytest.mark.parametrize("seq_len", [197, 577, 592, 1000, 1536])
+def test_the_assumed_batch_leaves_micro_batches_to_choose(seq_len: int) -> None:
+    share = default_global_batch(8, seq_len) // 8
+    assert sum(share % size == 0 for size in range(1, share + 1)) >= 12
 
 
 def test_a_faster_layout_that_fits_tightly_is_told() -> None:

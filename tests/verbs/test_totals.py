@@ -184,3 +184,11 @@ def test_wrong_wishes_name_the_right_thing(fields: dict[str, Any], code: str, sa
         plan(PlanRequest(**{**SMALL, **fields}))
     assert caught.value.code == code
     assert says in str(caught.value)
+
+
+def test_a_lora_checkpoint_holds_the_adapters() -> None:
+    """39,976,960 adapter parameters beside Llama-2-7B at rank 16 (PEFT), 2 + 12 bytes each."""
+    job = TrainingJob(
+        model=catalog.model("llama-2-7b"), seq_len=4096, global_batch=8, lora_rank=16, lora_targets="all-linear"
+    )
+    assert checkpoint_bytes(job) == pytest.approx(39_976_960 * 14)

@@ -76,8 +76,8 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
         raise not_understood(said, where)
     if loader.fold(machines_text) == "local" and not fabric_parts:
         return _local(said)
-    if (racks := _racks(machines_text)) is not None:
-        machines, rack = racks
+    if (found := racks(machines_text)) is not None:
+        machines, rack = found
         built, assumed = _assembled(said, machines, [rack, *filter(None, fabric_parts)], where)
         value = _("{count} nodes of {gpus} GPUs").format(count=built.n_nodes, gpus=built.gpus_per_node)
         why = _("{name} names whole racks of {gpus} GPUs").format(name=machines_text, gpus=built.scale_up_domain_gpus)
@@ -93,7 +93,7 @@ def cluster(text: str, *, where: str = "--cluster") -> tuple[Cluster, tuple[Assu
     return _assembled(said, machines, [part for part in fabric_parts if part], where)
 
 
-def _racks(text: str) -> tuple[Machines, str] | None:
+def racks(text: str) -> tuple[Machines, str] | None:
     """The machines of ``2x GB200 NVL72``, racks whose GPUs one NVLink domain joins, and the word for the domain."""
     if (match := _RACKS.match(text)) is None or (written := loader.find("gpu", match[2])) is None:
         return None

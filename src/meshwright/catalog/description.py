@@ -125,7 +125,8 @@ def transformer(values: Mapping[str, Any], place: str, *, spelled: Mapping[str, 
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
-        raise InputError("MW-E205", f"{first['msg']}.", where=f"{place}: {said.get(key, key)}") from None
+        text = first["msg"].removeprefix("Value error, ")
+        raise InputError("MW-E205", f"{text}.", where=f"{place}: {said.get(key, key)}") from None
 
 
 def _known_fields(given: Mapping[str, Any], fields: Mapping[str, Any], place: str, joint: str = ": ") -> None:

@@ -109,7 +109,21 @@ def find(kind: str, name: str) -> Written | None:
     folded = fold(name)
     if not folded:
         return None
-    return next((written for written in mentioning(kind, name) if written.answers(folded)), None)
+    room = f"catalog/{_room(kind)}"
+    key = (kind, folded, discovery.stamps(room))
+    if (path := _found.get(key)) is not None and path.exists():
+        # A file may have been edited since; one that no longer goes by the name is looked for anew.
+        known = written_entry(kind, path)
+        if known.answers(folded):
+            return known
+    written = next((each for each in mentioning(kind, name) if each.answers(folded)), None)
+    if written is not None:
+        _found[key] = written.path
+    return written
+
+
+#: Where names were found: (kind, folded name, when the rooms last gained or lost a file) -> the file.
+_found: dict[tuple[str, str, tuple[int, ...]], Path] = {}
 
 
 def mentioning(kind: str, name: str) -> Iterator[Written]:

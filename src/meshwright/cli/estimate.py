@@ -18,7 +18,7 @@ from meshwright.errors import EXIT_CONDITION, EXIT_OK, InputError
 from meshwright.i18n import _
 from meshwright.specs.report import EstimateReport
 from meshwright.specs.request import EstimateRequest
-from meshwright.verbs.document import check_writable, render
+from meshwright.verbs.document import check_apart, check_writable, render
 from meshwright.verbs.estimate import estimate as answer
 
 
@@ -51,6 +51,7 @@ def estimate(
         model=model, **job.fields(), layout=layout, plan=plan, pick=1 if pick is None else pick, out=output.out
     )
     check_writable(output.report)
+    check_apart(output.out, output.report, timeline)
     report = answer(request, timeline=timeline)
     output.write_report(report)
     if output.json:

@@ -81,6 +81,13 @@ def _why_not(target: str, what: str | None, layout: str, pick: int | None, job: 
             nearest=_("--why-not explains a layout, not a number."),
         )
     of_model = job.cluster is not None
+    if not of_model and not Path(target).exists() and Path(target).suffix != ".json":
+        raise InputError(
+            "MW-E402",
+            _("'{name}' is no plan file, and no cluster was given for a model.").format(name=target),
+            where="explain",
+            nearest=_("Add --cluster, such as '{example}'.").format(example="8xH100"),
+        )
     request = WhyNotRequest(
         model=target if of_model else None,
         **job.fields(),

@@ -26,7 +26,7 @@ from meshwright.specs.estimate import Estimate
 from meshwright.specs.plan import Placement, Plan, Runner
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
-from meshwright.verbs.document import check_writable, render
+from meshwright.verbs.document import check_apart, check_writable, render
 from meshwright.verbs.plan import plan as search
 from meshwright.verbs.report import scaling_of
 
@@ -50,6 +50,9 @@ def plan(
     price: Annotated[
         str | None, option(_("Price of a GPU: '2.5 USD/GPUh', spot, or a provider (the newest on-demand)."), "TEXT")
     ] = None,
+    also: Annotated[
+        str | None, option(_("Search these too: schedules, dispatchers, offload, or all."), "WORDS")
+    ] = None,
     placement: Annotated[bool, option(_("Show node, GPU and adapter of every rank."))] = False,
     top: Annotated[int, option(_("Layouts to show (5)."), "N", converter=whole_number)] = 5,
     timeline: Annotated[
@@ -71,10 +74,12 @@ def plan(
         budget=budget,
         price=price,
         placement=placement,
+        also=also,
         top=top,
         out=output.out,
     )
     check_writable(output.report)
+    check_apart(output.out, output.report, timeline)
     with Interrupts() as interrupts:
         with SearchProgress() as progress:
 
@@ -162,14 +167,19 @@ def print_not_validated(console: Console, estimate: Estimate) -> None:
 
 def print_nothing(console: Console, found: Plan) -> None:
     """Nothing fits: the nearest miss, what would help (each remedy was evaluated), what was ruled out."""
+    ruled_out = found.nearest is not None and "rule" in found.nearest
+    text = (
+        _("No layout of {model} is legal on {cluster}: {what}.")
+        if ruled_out
+        else _("No layout of {model} fits on {cluster}.")
+    )
+    what = "" if found.nearest is None else found.nearest["what"]
     console.print(
-        _("No layout of {model} fits on {cluster}.").format(
-            model=name_of(found.model, "name"), cluster=name_of(found.cluster, "text")
-        ),
+        text.format(model=name_of(found.model, "name"), cluster=name_of(found.cluster, "text"), what=what),
         style="bold",
     )
-    if found.nearest:
-        console.print(_("{sentence}.").format(sentence=found.nearest["what"]))
+    if what and not ruled_out:
+        console.print(_("{sentence}.").format(sentence=what))
     print_remedies(console, found.remedies)
     print_assumed(console, found.assumed, training=False)
     print_rejected(console, found.rejected)

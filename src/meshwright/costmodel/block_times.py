@@ -123,7 +123,10 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
     shapes = shapes_of(job, rows.layouts)
     kernel = KernelConstants.of(cluster.gpu, job, constants)
     wire = _Wire(job, cluster, rows, shapes, constants)
-    found = []
+    size = (len(parts), len(shapes.tp), len(masks))
+    found = {
+        f.name: np.empty((len(COMM_AXES), *size) if f.name.startswith("comm_") else size) for f in fields(BlockTimes)
+    }
     for index, members in enumerate(parts):
         part = _Part(job, shapes, kernel, constants)
         part.splits_backward = rows.splits_backward
@@ -133,8 +136,9 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
             held = trainable_parameters(job, members)
             elements = held.sharded / shapes.tp + held.replicated + held.expert / (shapes.ep * shapes.etp)
             part.sums["backward_s"] += accumulation_time_s(elements, job, kernel)
-        found.append(part.finish(rows.hides_experts, part_masks(masks, index, len(parts))))
-    return BlockTimes(**{f.name: np.stack([part[f.name] for part in found], axis=-2) for f in fields(BlockTimes)})
+        for name, table in part.finish(rows.hides_experts, part_masks(masks, index, len(parts))).items():
+            found[name][..., index, :, :] = table
+    return BlockTimes(**{name: table.reshape(*table.shape[:-2], -1) for name, table in found.items()})
 
 
 class _Spent(NamedTuple):
@@ -360,7 +364,7 @@ class _Part:
         return self.repeated[module]
 
     def finish(self, hides_experts: npt.NDArray[np.bool_], masks: IntArray) -> dict[str, FloatArray]:
-        """Under each of M recompute masks, waits for launches put in; flat (.., r * M)."""
+        """The columns of BlockTimes, with waits for launches: (.., r, M) under M masks, (.., r, 1) if all are alike."""
         sums, size = self.sums, (len(self.shapes.tp), len(masks))
         softness = self.constants.get("launch_softness")
         if self.job.tp_comm_overlap:
@@ -391,9 +395,7 @@ class _Part:
             "launch_backward_s": launch_wait_s(backward, cpu_s, softness),
             "comm_recompute_s": comm_s,
         }
-        return {name: np.repeat(table, len(masks), axis=-1) for name, table in alike.items()} | {
-            name: table.reshape(*table.shape[:-2], -1) for name, table in by_mask.items()
-        }
+        return {name: table[..., None] for name, table in alike.items()} | by_mask
 
     def _hide_tensor(self) -> None:
         """Gathers and scatters of sequence parallelism beside the GEMMs they feed, a TP rank's share at a time.

@@ -137,7 +137,10 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
     model_type = stated if isinstance(stated, str) else ARCHITECTURES.get(str(first), str(first or ""))
     if model_type in FAMILIES:
         return FAMILIES[model_type], model_type
-    known = ", ".join(FAMILIES)
+    known = _("Known: {names}.").format(names=", ".join(FAMILIES))
+    guess = did_you_mean(model_type, FAMILIES, show=len(FAMILIES))
+    # An architecture that is like none in all but its name: the list is what helps.
+    guess = guess if guess == known else f"{guess} {known}"
     text = (
         _("the architecture '{name}' is not known.").format(name=model_type)
         if model_type
@@ -147,8 +150,8 @@ def _family(config: Config, place: str) -> tuple[Family, str]:
         "MW-E225",
         text,
         where=place,
-        nearest=_("Known: {names}. Describe another model in a TOML file: [transformer] with {fields}.").format(
-            names=known,
+        nearest=_("{guess} Describe another model in a TOML file: [transformer] with {fields}.").format(
+            guess=guess,
             fields="hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, "
             "intermediate_size, gated_mlp, vocab_size, max_position_embeddings, norm, position, tie_word_embeddings",
         ),

@@ -46,9 +46,9 @@ def _neighbours(job: TrainingJob, cluster: Cluster, layout: Layout) -> list[dict
     found: list[dict[str, Any]] = []
     plain: dict[str, Any] = {"vpp": 1, "schedule": "1f1b", "stage_split": "even"}
     for tp, pp in itertools.product(divisors(n_gpus), divisors(n_gpus)):
-        if n_gpus % (tp * pp):
+        if n_gpus % (tp * layout.cp * pp):
             continue
-        dp = n_gpus // (tp * pp)
+        dp = n_gpus // (tp * layout.cp * pp)
         share = divisors(job.global_batch // dp) if job.global_batch % dp == 0 else []
         # Far micro-batches are never the nearest answer; the closest few below and above are.
         sizes = sorted(share, key=lambda size: abs(math.log(size / layout.micro_batch)))[:2]

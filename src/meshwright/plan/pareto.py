@@ -206,6 +206,21 @@ class Front:
         return self.found.take(np.array(shown, np.int64))
 
 
+def tradeoffs(time_s: FloatArray, *others: FloatArray, saving_ratio: float = WORTH_SAVING_RATIO) -> IndexArray:
+    """Positions of the layouts that are worth their time, fastest first: each saves of at least one of ``others``.
+
+    It saves ``saving_ratio`` against all faster ones that are worth theirs; of equal times the first stays.
+    """
+    shown: list[int] = []
+    least = np.full(len(others), np.inf)
+    for i in np.argsort(time_s, kind="stable").tolist():
+        here = np.array([column[i] for column in others])
+        if (here <= least * (1 - saving_ratio)).any():
+            shown.append(i)
+            least = np.minimum(least, here)
+    return np.array(shown, np.int64)
+
+
 def _front(time_s: FloatArray, peak_bytes: FloatArray, tie: IndexArray) -> IndexArray:
     """Positions of the front of (time, peak), fastest first; equal points keep the smallest ``tie``."""
     order = np.lexsort((tie, peak_bytes, time_s))

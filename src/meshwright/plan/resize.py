@@ -8,6 +8,7 @@ from typing import cast
 
 from meshwright import catalog
 from meshwright.catalog import loader
+from meshwright.catalog.cluster import racks
 from meshwright.catalog.machines import parse_machines
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -79,6 +80,13 @@ def _text(text: str, full: int, n_gpus: int) -> str:
     """The text with another count; the fabric behind the comma stays."""
     plain = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text.strip().replace("×", "x"))
     before, comma, fabric = plain.partition(",")
+    if (whole := racks(before.strip())) is not None:
+        machines, domain = whole
+        called, rack = machines.named.called, int(domain.removeprefix("NVL"))
+        if n_gpus % rack == 0:
+            return f"{n_gpus // rack}x {called} {domain}{comma}{fabric}"
+        counted = f"{n_gpus // full}x{full} {called}" if n_gpus >= full else f"{n_gpus}x{called}"
+        return f"{counted}, {domain}{comma}{fabric}"
     machines = parse_machines(before.strip(), "--cluster")
     called = machines.named.called
     if n_gpus >= full and machines.named.is_node:

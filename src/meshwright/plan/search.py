@@ -48,13 +48,15 @@ class Found:
     Every row visited is counted once: ``searched`` (scored and fitting) or under the first rule in ``rejected``,
     which also counts the cells that the space does not multiply out.
     ``tight_row`` is the fastest row that fits only tightly, where it is faster than the best one (None: it is not, or
-    something else than time was asked for). ``pareto`` is the front of time and memory; cost follows time.
+    something else than time was asked for). ``pareto`` is the front of time and memory; cost follows time. ``kept``
+    are the fastest few hundred, among which a slower one may draw less energy.
     ``nearest_row`` is the legal row with the lowest peak memory (None: no legal row), ``nearest_peak_bytes`` its peak.
     """
 
     space: Space
     best: Candidates
     pareto: Candidates
+    kept: Candidates
     tight_row: int | None
     searched: int
     rejected: Mapping[str, int]
@@ -226,6 +228,7 @@ def search(
         whole,
         best,
         state.front.shown(),
+        state.best.found.join(state.tight.found),
         state.tight_faster(),
         state.searched,
         state.rejected,

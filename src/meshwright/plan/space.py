@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -29,6 +29,8 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import (
     CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
     ORDERED_AXES,
     RANK_ORDERS,
     RECOMPUTE_BITS,
@@ -63,7 +65,7 @@ class Choices:
 
     ``recompute_modules`` are recomputed in every subset, and the whole layer on top (None: ``recompute_modules(job)``).
     ``schedules`` are those of Megatron-LM: the others wait for engines that have them. GPipe holds more than 1F1B and
-    is no faster. Offloading is slower than not, so it is for jobs that do not fit without (``with_offload``).
+    is no faster. Offloading is slower than not, so it is for jobs that do not fit without (see ``WIDER``).
     Of ``rank_orders`` that differ only in axes of degree 1 the first is searched.
     """
 
@@ -76,9 +78,20 @@ class Choices:
     offloads: tuple[str, ...] = ("none",)
     rank_orders: tuple[str, ...] = RANK_ORDERS
 
-    def with_offload(self) -> Choices:
-        """The same, with states in host memory and on NVMe too."""
-        return replace(self, offloads=("none", "cpu", "nvme"))
+    def widened(self, also: Iterable[str]) -> Choices:
+        """The same with every known value of the columns that ``also`` names (keys of WIDER)."""
+        wider = self
+        for name in also:
+            wider = WIDER[name](wider)
+        return wider
+
+
+#: What a search leaves out unless it is asked for -> the choices that hold every value of it.
+WIDER: Mapping[str, Callable[[Choices], Choices]] = {
+    "schedules": lambda choices: replace(choices, schedules=tuple(schedules())),
+    "dispatchers": lambda choices: replace(choices, dispatchers=DISPATCHERS),
+    "offload": lambda choices: replace(choices, offloads=OFFLOADS),
+}
 
 
 @functools.lru_cache(maxsize=65536)
@@ -228,6 +241,8 @@ def _lawful_with_sp(
     # Models with experts want sequence parallelism beside TP: there the plain cell is no loss.
     only = np.flatnonzero(~plain_ok & (cells.tp > 1) & has_experts(job))
     for rows in (both, only):
+        if not len(rows):
+            continue
         with_sp = cells.take(rows)
         with_sp.sp = np.ones(len(rows), np.int32)
         parallel_ok[rows], broken = lawful(job, cluster, with_sp)
@@ -288,7 +303,7 @@ def _order_lists(
     traits = [getattr(cells, axis) > 1 for axis in ORDERED_AXES]
     for code in range(1 if near else len(choices.rank_orders)):
         ordered = replace(cells, rank_order=np.full(len(cells), code, np.int32))
-        traits.append(experts_share_pipelines(ordered) | (not has_experts(job)))
+        traits.append(experts_share_pipelines(ordered) if has_experts(job) else np.ones(len(cells), bool))
 
     def distinct_orders(key: int) -> list[list[int]]:
         present = [axis for i, axis in enumerate(ORDERED_AXES) if key >> i & 1]
@@ -298,7 +313,10 @@ def _order_lists(
                 first.setdefault(tuple(axis for axis in order.split("-") if axis in present), code)
         return [[code] for code in first.values()]
 
-    return _Lists((np.stack(traits, axis=1) << np.arange(len(traits))).sum(axis=1).tolist(), distinct_orders, 1)
+    keys, key_of_cell = np.unique(np.stack(traits, axis=1) @ (1 << np.arange(len(traits))), return_inverse=True)
+    lists = _Lists(keys.tolist(), distinct_orders, 1)
+    lists.of = lists.of[key_of_cell]
+    return lists
 
 
 def _lines(
@@ -511,7 +529,7 @@ def _pipeline_shapes(
         if "schedule" in fixed:
             shapes += [(vpp, names.index(str(fixed["schedule"])), split) for vpp in options]
             continue
-        suits = [np.broadcast_to(known[name].legal(pp, np.array(options), 2 * pp), len(options)) for name in names]
+        suits = [np.broadcast_to(known[name].legal(pp, np.array(options), 4 * pp), len(options)) for name in names]
         for vpp, suit in zip(options, zip(*suits, strict=True), strict=True):
             codes = [code for code, fine in enumerate(suit) if fine]
             # Without a pipeline every schedule is the same one.

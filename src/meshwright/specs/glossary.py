@@ -115,7 +115,10 @@ _RESULTS = {
     "pareto": Term(
         "result",
         None,
-        N_("Layouts than which none is both faster and smaller, fastest first, in steps of at least 2 % of memory."),
+        N_(
+            "Layouts that are worth their time, fastest first: each saves at least 2 % of memory or of energy against "
+            "all faster ones here. Cost follows the time."
+        ),
     ),
     "chosen": Term("result", None, N_("Place of the chosen layout in layouts; 0 is the first.")),
     "runners_up": Term(
@@ -142,7 +145,8 @@ _RESULTS = {
         "result",
         "bytes",
         N_(
-            "Size of one checkpoint: working weights plus 12 bytes a parameter for Adam's fp32 weights and two moments."
+            "Size of one checkpoint: working weights and optimizer state (for Adam 12 bytes a parameter: fp32 weights "
+            "and two moments); of a LoRA job those of its adapters."
         ),
     ),
     "checkpoint_bytes_per_s": Term(
@@ -212,6 +216,7 @@ _RESULTS = {
     "p50": Term("result", "s", N_("Half of such trainings take no longer.")),
     "p90": Term("result", "s", N_("Nine of ten such trainings take no longer.")),
     "step_energy_j": Term("result", "J", N_("Energy of one step of the whole site.")),
+    "step_cost_usd": Term("result", "USD", N_("What one step of all GPUs costs.")),
     "mean_power_w": Term("result", "W", N_("Mean power of the site over a step: GPUs, their hosts and the building.")),
     "price": Term("result", None, N_("What a GPU costs by the hour, where, when and by whom.")),
     "usd_per_gpu_hour": Term("result", "usd", N_("Price of one GPU for one hour.")),
@@ -751,6 +756,7 @@ ERRORS: Mapping[str, str] = {
     "MW-E414": N_("The plan has no layout of that number."),
     "MW-E415": N_("A flag contradicts the plan file, which already says it."),
     "MW-E416": N_("A file or the standard output cannot be written."),
+    "MW-E417": N_("One file is named for two outputs."),
     "MW-E420": N_("A name is neither a result, a term, a rule, a formula nor an error."),
     "MW-E421": N_("The plan has no such number."),
     "MW-E430": N_("There is no such kind of measured file."),
@@ -759,5 +765,5 @@ ERRORS: Mapping[str, str] = {
     "MW-E441": N_("A budget needs a price of the GPU."),
     "MW-E450": N_("A text is neither a number of GPUs nor a range of them."),
     "MW-E451": N_("A deadline or a budget of nothing."),
-    "MW-E452": N_("A price is for a GPU that is not compared."),
+    "MW-E452": N_("A price is for a GPU that no cluster has."),
 }

@@ -211,7 +211,7 @@ def _parse_value(key: str, value: str, where: str) -> Any:
         if order is None:
             raise InputError(
                 "MW-E132",
-                _("'{value}' is not a {key}.").format(value=value, key=key),
+                _("'{value}' is no value of {key}.").format(value=value, key=key),
                 where=place,
                 nearest=did_you_mean(value, RANK_ORDERS),
             )
@@ -221,7 +221,7 @@ def _parse_value(key: str, value: str, where: str) -> Any:
         if value not in known and not (key == "stage_split" and re.fullmatch(r"\d+(-\d+)+", value)):
             raise InputError(
                 "MW-E132",
-                _("'{value}' is not a {key}.").format(value=value, key=key),
+                _("'{value}' is no value of {key}.").format(value=value, key=key),
                 where=place,
                 nearest=did_you_mean(value, (*known, "5-6-6-5") if key == "stage_split" else known),
             )

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
+from meshwright.i18n import _
 from meshwright.specs.fact import CatalogEntry, Noun
 
 Option = int | float | str | bool
@@ -77,6 +78,16 @@ class MoE(Noun):
     router_bias: bool = False
     expert_bias: bool = False
     correction_bias: bool = False
+
+    @model_validator(mode="after")
+    def _enough_experts(self) -> Self:
+        if self.experts_per_token > self.num_experts:
+            raise ValueError(
+                _("experts_per_token {chosen} is more than num_experts {there}").format(
+                    chosen=self.experts_per_token, there=self.num_experts
+                )
+            )
+        return self
 
 
 class MLA(Noun):

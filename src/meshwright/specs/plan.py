@@ -86,6 +86,16 @@ class Placement(Noun):
     rows: tuple[tuple[int, ...], ...]
 
 
+class Tradeoff(Estimate):
+    """A layout that is slower than another and saves memory or energy; what a step of the whole site takes.
+
+    ``step_cost_usd`` is None where no price is known; on one cluster it follows the time.
+    """
+
+    step_energy_j: float
+    step_cost_usd: float | None
+
+
 class Plan(Totals):
     """What ``mw plan`` found; ``layouts`` best first by ``objective``. Times in seconds, all predicted.
 
@@ -101,7 +111,7 @@ class Plan(Totals):
     feasible: bool
     searched: int
     rejected: Mapping[str, int]
-    pareto: tuple[Estimate, ...]
+    pareto: tuple[Tradeoff, ...]
     runners_up: tuple[Runner, ...]
     assumed: Mapping[str, Assumed]
     time_to_train_s: float | None

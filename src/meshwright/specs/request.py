@@ -67,6 +67,7 @@ class PlanRequest(JobRequest):
     (``70 GiB``), ``top`` is the number of layouts shown, ``out`` the file that receives the document.
     ``objective`` ranks (``time``, ``memory``, ``cost``, ``energy``); ``deadline`` (``30 days``) and ``budget``
     (``2M USD``) are conditions on the whole training; ``price`` is that of a GPU; ``placement`` asks for the ranks.
+    ``also`` widens the search: ``schedules``, ``dispatchers``, ``offload`` or ``all``, joined by commas.
     """
 
     fix: str | None = None
@@ -76,16 +77,21 @@ class PlanRequest(JobRequest):
     budget: str | None = None
     price: str | None = None
     placement: bool = False
+    also: str | None = None
     top: int = 5
     out: Path | None = None
 
 
 class EstimateRequest(JobRequest):
-    """One layout: ``layout`` as text, or the layout number ``pick`` (from 1) of the plan file ``plan``."""
+    """One layout: ``layout`` as text, or the layout number ``pick`` (from 1) of the plan file ``plan``.
+
+    ``sensitivities``: whether each assumption is evaluated the other way too, which takes ten times as long.
+    """
 
     layout: str | None = None
     plan: Path | None = None
     pick: int = 1
+    sensitivities: bool = True
     out: Path | None = None
 
 

@@ -24,6 +24,7 @@ from meshwright.verbs.document import check_writable, describe, render, write_wh
 from meshwright.verbs.points import command_at, in_common, point, sized, with_site
 from meshwright.verbs.resolve import Resolved, layout_values, resolve
 from meshwright.verbs.searches import Searches, memory_limit
+from meshwright.verbs.totals import price_for
 
 #: Tokens a parameter where none were given: Hoffmann et al., Training compute-optimal LLMs, arXiv 2203.15556, table 3.
 _TOKENS_PER_PARAMETER = 20.0
@@ -121,19 +122,11 @@ def _prices(request: CompareRequest, bases: Sequence[Resolved]) -> dict[str, Pri
     gpus = list(dict.fromkeys(base.cluster.gpu.name for base in bases))
     said: dict[str, str] = {}
     for text in request.price:
-        name, equals, rate = text.partition("=")
-        if equals:
-            gpu = catalog.gpu(name.strip(), where="--price").name
-            if gpu not in gpus:
-                raise InputError(
-                    "MW-E452",
-                    _("no cluster of {gpu} is compared.").format(gpu=gpu),
-                    where="--price",
-                    nearest=_("Known: {names}.").format(names=", ".join(gpus)),
-                )
-            said[gpu] = rate
+        named, rate = price_for(text, gpus)
+        if named is not None:
+            said[named] = rate
         else:
-            said |= {gpu: text for gpu in gpus if gpu not in said}
+            said |= {gpu: rate for gpu in gpus if gpu not in said}
     usual = usual_prices([gpu for gpu in gpus if gpu not in said])
     return usual | {gpu: catalog.price(text, gpu) for gpu, text in said.items()}
 
@@ -396,6 +389,8 @@ def _needs(report: CompareReport, model: str) -> str:
         if needed.cost_usd is not None:
             text = _("{cluster} ({cost})").format(cluster=text, cost=format_usd(needed.cost_usd))
         parts.append(text)
+    if not parts and report.interrupted:
+        return _("How many GPUs train {model} on {tokens} tokens in {deadline} was not found yet.").format(**names)
     if not parts:
         return _("No number of these GPUs trains {model} on {tokens} tokens in {deadline}.").format(**names)
     return _("{model} on {tokens} tokens in {deadline} takes {needed}.").format(**names, needed=_(" or ").join(parts))
@@ -421,7 +416,8 @@ def _fastest(report: CompareReport, points: Sequence[Point], by_time: Sequence[i
 def _cheapest(report: CompareReport, points: Sequence[Point], by_cost: Sequence[int]) -> str:
     best = points[by_cost[0]]
     names = {"cluster": best.cluster, "cost": format_usd(best.cost_usd or 0.0)}
-    unknown = [each.cluster for each in points if each.price is None]
+    # A point without a layout has no price either, which says nothing of the catalog.
+    unknown = [each.cluster for each in points if each.price is None and each.estimate is not None]
     if len(by_cost) < 2:
         return (
             _("{cluster} costs {cost}; no price is known for {others}.").format(**names, others=", ".join(unknown))

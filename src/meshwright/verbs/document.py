@@ -74,6 +74,23 @@ def check_writable(path: Path | None) -> None:
         )
 
 
+def check_apart(*paths: Path | None) -> None:
+    """Refuse one file for two outputs, of which the later would replace the earlier. Raises InputError MW-E417."""
+    seen: set[Path] = set()
+    for path in paths:
+        # A device or a pipe takes one after the other.
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        if (whole := path.resolve()) in seen:
+            raise InputError(
+                "MW-E417",
+                _("it is named for two outputs."),
+                where=str(path),
+                nearest=_("Give each of --out, --report and --timeline a file of its own."),
+            )
+        seen.add(whole)
+
+
 def read_text(path: Path, *, if_empty: str | None = None) -> str:
     """A text file that a person named; ``if_empty`` says what to do about an empty one.
 

@@ -39,7 +39,7 @@ from meshwright.verbs.timelines import write_timeline
 from meshwright.verbs.totals import moved_totals, price_of, totals
 
 #: Paths whose change leaves another number of replicas.
-_MOVES_DP = {"layout.tp", "layout.pp", "cluster.n_nodes", "cluster.gpus_per_node"}
+_MOVES_DP = {"layout.tp", "layout.cp", "layout.pp", "cluster.n_nodes", "cluster.gpus_per_node"}
 #: Request fields that a plan file already answers.
 _SAID_BY_PLAN = tuple(name for name in JobRequest.model_fields if name != "set")
 
@@ -68,7 +68,9 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     if result.memory.fits != "yes":
         remedies = layout_remedies(case, resolved.constants)
     model, place, job = describe(case.job, case.cluster)
-    assumed = sensitivities(resolved.assumed, case, resolved.constants)
+    assumed = resolved.assumed
+    if request.sensitivities:
+        assumed = moved_totals(sensitivities(assumed, case, resolved.constants), case, result, resolved.constants)
     report = EstimateReport(
         **totals(case.job, case.cluster, result, resolved.constants, price),
         model=model,
@@ -76,7 +78,7 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
         job=job,
         estimate=result,
         time_to_train_s=training_time_s(case.job, result)[0],
-        assumed=moved_totals(assumed, case, result, resolved.constants),
+        assumed=assumed,
         remedies=tuple(remedy.document(result.step_time_s) for remedy in remedies),
         next_command=_next_command(request, remedies),
     )
@@ -115,7 +117,7 @@ def _from_plan(request: EstimateRequest) -> tuple[Resolved, Layout]:
 
 def _with_dp(layout: Layout, cluster: Cluster) -> Layout:
     """The layout with the dp that follows from the GPUs; a pair of tp and pp that leaves none breaks gpus_match."""
-    return layout.model_copy(update={"dp": max(1, cluster.n_gpus // (layout.tp * layout.pp))})
+    return layout.model_copy(update={"dp": max(1, cluster.n_gpus // (layout.tp * layout.cp * layout.pp))})
 
 
 def _from_text(request: EstimateRequest) -> tuple[Resolved, Layout]:

@@ -285,6 +285,10 @@ def _verdict(resolved: Resolved, outcome: Outcome, micro_batches: Sequence[Micro
     if best is None:
         if interrupted:
             return _("{model} on {cluster}: nothing that fits was found yet.").format(**names)
+        if outcome.least is None and outcome.rule is not None:
+            return _("No: for {model} with sequences of {length} on {cluster} {why}.").format(
+                **names, why=outcome.why_none()
+            )
         return _("No: {model} with sequences of {length} does not fit on {cluster}; it {why}.").format(
             **names, why=outcome.why_none() or _("has no layout")
         )

@@ -11,18 +11,21 @@ import numpy as np
 
 from meshwright import catalog
 from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel.energy import mean_power_w
+from meshwright.costmodel.money import cost_usd
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
 from meshwright.plan.change import Case, apply_all
-from meshwright.plan.pareto import OBJECTIVES
+from meshwright.plan.pareto import OBJECTIVES, tradeoffs
 from meshwright.plan.placement import placement
 from meshwright.plan.remedies import Remedy, larger_clusters, plain_best, space_remedies
 from meshwright.plan.search import Found, budget_bytes, search
 from meshwright.plan.sensitivity import bought, runners_up, sensitivities
+from meshwright.plan.space import WIDER, Choices
 from meshwright.specs.estimate import Estimate
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout
-from meshwright.specs.plan import Change, Condition, Plan
+from meshwright.specs.plan import Change, Condition, Plan, Tradeoff
 from meshwright.specs.price import Price
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
@@ -79,6 +82,7 @@ def plan(
         objective=wish.objective,
         max_step_time_s=_longest_step_s(wish, resolved),
         top=top,
+        choices=_choices(request.also),
         on_progress=on_progress,
     )
     answer = _plan(request, resolved, found, wish)
@@ -89,6 +93,20 @@ def plan(
         chosen = answer.layouts[answer.chosen]
         write_timeline(Case(resolved.job, resolved.cluster, chosen.layout), resolved.constants, chosen, timeline)
     return answer
+
+
+def _choices(also: str | None) -> Choices:
+    """What is searched, widened by ``--also``. Raises InputError MW-E404 for an unknown word."""
+    words = [word.strip() for word in (also or "").split(",") if word.strip()]
+    for word in words:
+        if word != "all" and word not in WIDER:
+            raise InputError(
+                "MW-E404",
+                _("{name} '{value}' is not modelled.").format(name="also", value=word),
+                where="--also",
+                nearest=did_you_mean(word, (*WIDER, "all")),
+            )
+    return Choices().widened(WIDER if "all" in words else words)
 
 
 def _wish(request: PlanRequest, resolved: Resolved, price: Price | None) -> _Wish:
@@ -195,7 +213,7 @@ def _plan(request: PlanRequest, resolved: Resolved, found: Found, wish: _Wish) -
         feasible=feasible,
         searched=found.searched,
         rejected=found.rejected,
-        pareto=_rows(resolved, found, found.pareto.row),
+        pareto=_pareto(resolved, found, wish.price),
         runners_up=runners_up(layouts, 0) if feasible else (),
         assumed=assumed,
         time_to_train_s=time_s,
@@ -271,6 +289,27 @@ def _rows(resolved: Resolved, found: Found, rows: Any) -> tuple[Estimate, ...]:
     return tuple(estimates.row(i, batch.row(i)) for i in range(len(batch)))
 
 
+def _pareto(resolved: Resolved, found: Found, price: Price | None) -> tuple[Tradeoff, ...]:
+    """The front of time and memory, and what draws less energy among the fastest few hundred."""
+    job, cluster, constants = resolved.job, resolved.cluster, resolved.constants
+    rows = found.pareto.join(found.kept).row
+    if not len(rows):
+        return ()
+    batch = found.space.at(rows)
+    estimates = evaluate(job, cluster, batch, constants)
+    time_s = estimates.step_time_s
+    energy_j = time_s * mean_power_w(estimates.breakdown_s, time_s, cluster, cluster.site.pue or 1.0, constants)
+    rate = None if price is None else price.usd_per_gpu_hour
+    return tuple(
+        Tradeoff(
+            **dict(estimates.row(i, batch.row(i))),
+            step_energy_j=float(energy_j[i]),
+            step_cost_usd=None if rate is None else cost_usd(cluster.n_gpus, float(time_s[i]), rate),
+        )
+        for i in tradeoffs(time_s, estimates.peak_reserved_bytes, energy_j).tolist()
+    )
+
+
 def _tight_faster(resolved: Resolved, found: Found) -> Estimate | None:
     if found.tight_row is None:
         return None
@@ -325,7 +364,10 @@ def _next_command(request: PlanRequest, layouts: tuple[Estimate, ...]) -> str:
 
 def _asked(request: PlanRequest) -> dict[str, Any]:
     """What a plan may be asked for beside the job, as flags."""
-    return {name: getattr(request, name) for name in ("fix", "max_memory", "objective", "deadline", "budget", "price")}
+    return {
+        name: getattr(request, name)
+        for name in ("fix", "max_memory", "objective", "deadline", "budget", "price", "also")
+    }
 
 
 def _remedied_command(request: PlanRequest, changes: Iterable[Change]) -> str:

@@ -224,7 +224,10 @@ def _shared_evenly(n_gpus: int, target: int) -> int:
     share = n_gpus
     while share > target and share % 2 == 0:
         share //= 2
-    return share * max(1, round(target / share))
+    times = max(1, round(target / share))
+    # Three significant bits: 887 sequences a GPU, a prime, would leave no micro-batch between one and all of them.
+    step = 1 << max(0, times.bit_length() - 3)
+    return share * step * round(times / step)
 
 
 def _tokens(text: str) -> float:

@@ -62,7 +62,9 @@ class Outcome:
                 missing=format_bytes(self.misses_bytes), layout=layout_text(self.least.layout)
             )
         if self.rule is not None:
-            return _("no legal layout; most break {rule}").format(rule=self.rule)
+            return _("no layout is legal; most break {rule} ({text})").format(
+                rule=self.rule, text=_(rules()[self.rule])
+            )
         return None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from meshwright import catalog
 from meshwright.catalog.site_facts import SHOWN_BY
 from meshwright.costmodel import energy
+from meshwright.costmodel.adapters import trainable_parameters
 from meshwright.costmodel.money import cost_usd
 from meshwright.costmodel.optimizer import state_bytes_per_parameter
 from meshwright.costmodel.parameters import parameter_count
@@ -20,6 +22,7 @@ from meshwright.costmodel.reliability import (
     mean_time_to_failure_s,
     time_with_failures_s,
 )
+from meshwright.errors import InputError
 from meshwright.i18n import _
 from meshwright.plan.change import Case, apply
 from meshwright.specs.constants import Constants
@@ -37,8 +40,13 @@ _WORK_BISECTIONS = 40
 
 
 def checkpoint_bytes(job: TrainingJob) -> float:
-    """Working weights and optimizer state, each once."""
-    return parameter_count(job.model) * (job.element_bytes + state_bytes_per_parameter(job).optimizer)
+    """Working weights and optimizer state, each once; of a LoRA job the adapters' alone."""
+    per_parameter = job.element_bytes + state_bytes_per_parameter(job).optimizer
+    if job.lora_rank:
+        layers = Counter(job.model.layer_sequence)
+        adapters = (n * sum(trainable_parameters(job, job.model.layer_kinds[kind])) for kind, n in layers.items())
+        return float(sum(adapters)) * per_parameter
+    return parameter_count(job.model) * per_parameter
 
 
 def failures_of(job: TrainingJob, cluster: Cluster) -> Failures:
@@ -114,13 +122,33 @@ def needs(
     }
 
 
+def price_for(text: str, gpus: Sequence[str]) -> tuple[str | None, str]:
+    """``text`` (``H100=2 USD/GPUh``) taken apart: the one of ``gpus`` that it is for (None: all), and the price.
+
+    Raises InputError MW-E452 for a GPU that is none of them, MW-E201 for one that the catalog does not know.
+    """
+    name, equals, rate = text.partition("=")
+    if not equals:
+        return None, text
+    gpu = catalog.gpu(name.strip(), where="--price").name
+    if gpu not in gpus:
+        raise InputError(
+            "MW-E452",
+            _("a price of {gpu} is said, and no cluster has it.").format(gpu=gpu),
+            where="--price",
+            nearest=_("Known: {names}.").format(names=", ".join(gpus)),
+        )
+    return gpu, rate
+
+
 def price_of(text: str | None, cluster: Cluster) -> tuple[Price | None, Assumed | None]:
     """The price that was asked for, else the newest on-demand one of the GPU with what others would come to.
 
-    No price is known of some GPUs. Raises InputError MW-E230 or MW-E110..MW-E113 for a text that is none.
+    No price is known of some GPUs. Raises InputError MW-E230 or MW-E110..MW-E113 for a text that is none, MW-E452 for
+    a price of another GPU.
     """
     if text is not None:
-        return catalog.price(text, cluster.gpu.name), None
+        return catalog.price(price_for(text, (cluster.gpu.name,))[1], cluster.gpu.name), None
     known = catalog.prices(cluster.gpu.name)
     if not known:
         return None, None
