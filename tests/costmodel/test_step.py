@@ -203,7 +203,7 @@ def _mixtral(**changes: object) -> TrainingJob:
 
 
 def test_passes_without_a_backward_hide_no_expert_traffic() -> None:
-    """A reference model's forward through DualPipe's ranks takes what it takes through those of 1F1B, or fills longer."""
+    """A reference model's forward takes through DualPipe's ranks what it takes through those of 1F1B, or more."""
     layout = {"dp": 64, "tp": 4, "sp": True, "pp": 2, "ep": 2, "etp": 4, "micro_batch": 8}
     dual, plain = (
         _time(_mixtral(kind="dpo"), "64x8 H100", **layout, schedule=schedule)

@@ -10,7 +10,8 @@ from meshwright.costmodel import evaluate, pipeline_times
 from meshwright.costmodel.schedule import schedules
 from meshwright.costmodel.stages import layers_per_stage
 from meshwright.formula import Ledger
-from meshwright.specs.layout import LayoutBatch
+from meshwright.specs.job import TrainingJob
+from meshwright.specs.layout import Layout, LayoutBatch
 from meshwright.timeline.replay import replay
 from tests.costmodel.layouts import CLUSTERS, job, legal_layouts
 
@@ -57,3 +58,25 @@ def test_step_time_and_in_flight_of_random_layouts(capsys: pytest.CaptureFixture
             )
     assert {name for name, _kind in errors} == set(schedules())
     assert sum(len(values) for (_name, kind), values in errors.items() if kind == "uneven") >= 20
+
+
+@pytest.mark.parametrize(
+    ("model", "n_gpus", "layout", "n_micro_batches"),
+    [
+        # The ends, with a large vocabulary, are heavy and lie on one rank; and a rank's two stages differ.
+        ("llama-3.1-8b", 64, Layout(dp=4, pp=16, schedule="dualpipe", micro_batch=4, recompute="full"), 48),
+        ("llama-3.2-3b", 40, Layout(dp=4, pp=10, schedule="dualpipe", micro_batch=4, stage_split="ends"), 50),
+        ("qwen3-0.6b", 16, Layout(tp=2, pp=8, schedule="dualpipe", micro_batch=4, recompute="full"), 16),
+        ("deepseek-v3", 128, Layout(dp=8, pp=16, ep=8, schedule="dualpipe"), 40),
+    ],
+)
+def test_dualpipe_knows_what_the_ends_of_a_model_take(
+    model: str, n_gpus: int, layout: Layout, n_micro_batches: int
+) -> None:
+    cluster, constants = catalog.cluster(f"{n_gpus // 8}x8 H100")[0], catalog.constants()
+    batch = n_micro_batches * layout.dp * layout.micro_batch
+    of = TrainingJob(model=catalog.model(model), seq_len=1024, global_batch=batch)
+    ledger = Ledger()
+    evaluate(of, cluster, LayoutBatch.of([layout]), constants, ledger)
+    closed_s = float(ledger.find("step_time_s")[0].arguments["pipeline_s"][0])
+    assert closed_s == pytest.approx(replay(pipeline_times(of, cluster, layout, constants)).step_time_s, rel=0.012)

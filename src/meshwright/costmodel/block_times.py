@@ -280,7 +280,9 @@ class _Part:
 
     def __init__(self, job: TrainingJob, shapes: Shapes, kernel: KernelConstants, constants: Constants) -> None:
         self.job, self.shapes, self.kernel, self.constants = job, shapes, kernel, constants
-        self.sums = {name: np.zeros_like(shapes.tp) for name in ("forward_s", "backward_s", "weight_s", "beside_backward_s")}
+        self.sums = {
+            name: np.zeros_like(shapes.tp) for name in ("forward_s", "backward_s", "weight_s", "beside_backward_s")
+        }
         self.splits_backward = False
         self.comm = {phase: np.zeros((len(COMM_AXES), len(shapes.tp))) for phase in ("forward", "backward")}
         self.cpu = {phase: np.zeros_like(shapes.tp) for phase in ("forward", "backward")}

@@ -62,7 +62,7 @@ class StageTable:
 
     Shapes: ``counts`` (C, K, d) occurrences of each part (prologue, kinds of layers..., epilogue) on a rank of the
     class; ``multiplicity`` and ``first_rank`` (C, d); ``first_chunk`` / ``last_chunk`` (K, d): what the very first
-    and last virtual stage hold beyond a regular chunk (interleaved only; zero otherwise). Rows come last, so that a
+    and last virtual stage hold beyond a regular chunk (zero where a rank holds one chunk). Rows come last, so that a
     class or a part of all rows lies together in memory.
     """
 
@@ -110,7 +110,7 @@ def _classes(key: StageKey, sequence: tuple[int, ...]) -> tuple[tuple[tuple[Part
             classes[-1] = (parts, classes[-1][1] + 1, classes[-1][2])
         else:
             classes.append((parts, 1, rank))
-    regular = np.asarray(chunks[len(chunks) // 2]) if key.vpp > 1 else None
+    regular = np.asarray(chunks[len(chunks) // 2]) if len(key.of_rank(0)) > 1 else None
     zero = (0.0,) * len(chunks[0])
     first = zero if regular is None else tuple(np.asarray(chunks[0]) - regular)
     last = zero if regular is None else tuple(np.asarray(chunks[-1]) - regular)
