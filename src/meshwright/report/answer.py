@@ -33,9 +33,7 @@ def report(answer: Plan | EstimateReport, *, scaling: Mapping[int, Estimate] | N
     kind = "plan" if isinstance(answer, Plan) else "estimate"
     fields = document(kind, answer)
     estimate, shown = shown_estimate(answer), drawn(answer)
-    title = _("{model} on {cluster}").format(
-        model=name_of(answer.model), cluster=name_of(answer.cluster)
-    )
+    title = _("{model} on {cluster}").format(model=name_of(answer.model), cluster=name_of(answer.cluster))
     layout = shown.layout if shown is not None else None
     nearest = answer.nearest if isinstance(answer, Plan) else None
     verdict, more = _verdict(answer, estimate)
