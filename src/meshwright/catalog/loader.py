@@ -13,6 +13,7 @@ directory overrides an earlier one). Its keys:
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shlex
 import tomllib
@@ -285,7 +286,13 @@ def unreadable(code: str, path: Path, error: PermissionError) -> EnvironmentLack
     )
 
 
+#: The package's own files do not change while it runs; those of other directories may.
+_OWN = f"{discovery.PACKAGE_ROOT}{os.sep}"
+
+
 def _stamp(path: Path) -> tuple[int, int]:
+    if str(path).startswith(_OWN):
+        return 0, 0
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
