@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from meshwright.cli.app import QUESTIONS, main
+from meshwright.cli.interrupts import Interrupts
 from meshwright.i18n import set_language
 
 
@@ -173,10 +173,6 @@ def test_bad_input_is_one_clear_message(arguments: list[str], expected: list[str
 @pytest.mark.parametrize("name", ["scale", "fit", "compare", "slower"])
 def test_ctrl_c_gives_what_there_is_and_130(name: str, mw: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, _status = PAGES[name]
-    module = sys.modules.get(f"meshwright.cli.{arguments[0]}")
-    if module is None:
-        mw(*arguments)
-        module = sys.modules[f"meshwright.cli.{arguments[0]}"]
     seen: list[int] = []
 
     def check(_self: Any) -> None:
@@ -184,7 +180,7 @@ def test_ctrl_c_gives_what_there_is_and_130(name: str, mw: Run, monkeypatch: pyt
         if len(seen) > 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.Interrupts, "check", check)
+    monkeypatch.setattr(Interrupts, "check", check)
     page = mw(*arguments, status=130)
     assert page.startswith("Interrupted: ")
     assert "\nNext\n" in page

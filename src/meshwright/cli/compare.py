@@ -9,22 +9,18 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from meshwright.cli import numbers
+from meshwright.cli.ask import ask
 from meshwright.cli.assumptions import print_assumed, written
 from meshwright.cli.flags import FileFlags, TrainingFlags, option
-from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.labels import MEETS, label
 from meshwright.cli.plan import print_next
 from meshwright.cli.points import cost, degrees, print_prices, table, training_time
-from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
 from meshwright.specs.compare import CompareReport
-from meshwright.specs.report import Progress
 from meshwright.specs.request import CompareRequest
 from meshwright.specs.scale import Point
 from meshwright.units import format_duration
 from meshwright.verbs.compare import compare as answer
-from meshwright.verbs.document import render
 
 #: Cells that a cluster's text gets at least, where it needs them.
 _CLUSTER_WIDTH = 12
@@ -71,23 +67,14 @@ def compare(
         max_memory=max_memory,
         out=output.out,
     )
-    with Interrupts() as interrupts:
-        with SearchProgress() as progress:
-
-            def seen(state: Progress) -> None:
-                progress(state)
-                interrupts.check()
-
-            report = answer(request, seen)
-        if output.json:
-            print_text(render("compare", report))
-        else:
-            print_compare(plain_console(wide=output.wide), report)
-        if report.candidates or not report.interrupted:
-            note_written(output.out)
-    if report.interrupted or interrupts.pressed:
-        return EXIT_INTERRUPTED
-    return EXIT_OK if report.holds else EXIT_CONDITION
+    return ask(
+        "compare",
+        lambda seen: answer(request, seen),
+        print_compare,
+        output,
+        answered=lambda report: bool(report.candidates),
+        holds=lambda report: report.holds,
+    )
 
 
 def print_compare(console: Console, report: CompareReport) -> None:

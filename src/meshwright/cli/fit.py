@@ -9,19 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from meshwright.cli import numbers
+from meshwright.cli.ask import ask
 from meshwright.cli.assumptions import print_assumed
 from meshwright.cli.bars import print_memory
 from meshwright.cli.flags import FileFlags, JobFlags, option
-from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.plan import print_next
 from meshwright.cli.points import degrees, table
-from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import N_, _
 from meshwright.specs.fit import FitReport, Limit
-from meshwright.specs.report import Progress
 from meshwright.specs.request import FitRequest
-from meshwright.verbs.document import render
 from meshwright.verbs.fit import fit as answer
 
 #: What a limit is called on the page.
@@ -45,23 +41,14 @@ def fit(
 ) -> int:
     """Answer, print, and return the exit status: 0 it fits, 1 it does not, 130 interrupted."""
     request = FitRequest(model=model, **job.fields(), layout=layout, max_memory=max_memory, out=output.out)
-    with Interrupts() as interrupts:
-        with SearchProgress() as progress:
-
-            def seen(state: Progress) -> None:
-                progress(state)
-                interrupts.check()
-
-            report = answer(request, seen)
-        if output.json:
-            print_text(render("fit", report))
-        else:
-            print_fit(plain_console(wide=output.wide), report)
-        if report.fastest is not None or not report.interrupted:
-            note_written(output.out)
-    if report.interrupted or interrupts.pressed:
-        return EXIT_INTERRUPTED
-    return EXIT_OK if report.fits != "no" else EXIT_CONDITION
+    return ask(
+        "fit",
+        lambda seen: answer(request, seen),
+        print_fit,
+        output,
+        answered=lambda report: report.fastest is not None,
+        holds=lambda report: report.fits != "no",
+    )
 
 
 def print_fit(console: Console, report: FitReport) -> None:

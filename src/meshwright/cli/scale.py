@@ -8,19 +8,15 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from meshwright.cli import numbers
+from meshwright.cli.ask import ask
 from meshwright.cli.assumptions import print_assumed
 from meshwright.cli.bars import bar
 from meshwright.cli.flags import FileFlags, JobFlags, option
-from meshwright.cli.interrupts import Interrupts
 from meshwright.cli.plan import print_next
 from meshwright.cli.points import cost, degrees, print_prices, table, training_time
-from meshwright.cli.terminal import SearchProgress, note_written, plain_console, print_text
-from meshwright.errors import EXIT_CONDITION, EXIT_INTERRUPTED, EXIT_OK
 from meshwright.i18n import _
-from meshwright.specs.report import Progress
 from meshwright.specs.request import ScaleRequest
 from meshwright.specs.scale import Point, ScaleReport
-from meshwright.verbs.document import render
 from meshwright.verbs.scale import scale as answer
 
 #: Cells of the longest bar of efficiency.
@@ -56,23 +52,14 @@ def scale(
         price=price,
         out=output.out,
     )
-    with Interrupts() as interrupts:
-        with SearchProgress() as progress:
-
-            def seen(state: Progress) -> None:
-                progress(state)
-                interrupts.check()
-
-            report = answer(request, seen)
-        if output.json:
-            print_text(render("scale", report))
-        else:
-            print_scale(plain_console(wide=output.wide), report)
-        if report.points or not report.interrupted:
-            note_written(output.out)
-    if report.interrupted or interrupts.pressed:
-        return EXIT_INTERRUPTED
-    return EXIT_OK if any(each.estimate is not None for each in report.points) else EXIT_CONDITION
+    return ask(
+        "scale",
+        lambda seen: answer(request, seen),
+        print_scale,
+        output,
+        answered=lambda report: bool(report.points),
+        holds=lambda report: any(each.estimate is not None for each in report.points),
+    )
 
 
 def print_scale(console: Console, report: ScaleReport) -> None:
