@@ -34,7 +34,7 @@ from meshwright.costmodel.kernel import (
 )
 from meshwright.costmodel.mesh import GroupPlacement, place
 from meshwright.costmodel.operator import Operator, Shapes
-from meshwright.costmodel.overlap import exposed_s
+from meshwright.costmodel.overlap import exposed_beside_s, exposed_s
 from meshwright.costmodel.precision import quantisation
 from meshwright.costmodel.recompute import part_masks, parts_of, recomputed, shapes_of
 from meshwright.formula import formula
@@ -98,12 +98,6 @@ def launch_wait_s(gpu_s: FloatArray, cpu_s: FloatArray, launch_softness: float) 
     return np.asarray(larger * ((gpu_s / larger) ** q + (cpu_s / larger) ** q) ** (1.0 / q) - gpu_s)
 
 
-@formula("hidden as far as the work beside it lasts", "s")
-def exposed_beside_s(communication_s: FloatArray, window_s: FloatArray) -> FloatArray:
-    """Exposed part of communication that runs beside ``window_s`` of other work, (r,)."""
-    return np.asarray(np.maximum(communication_s - window_s, 0.0))
-
-
 @dataclass(frozen=True, slots=True)
 class Shaped:
     """What the rows of the block tables are: layouts of distinct shapes, and what their schedules do.
@@ -142,7 +136,7 @@ def block_times(job: TrainingJob, cluster: Cluster, rows: Shaped, masks: IntArra
 
 
 class _Spent(NamedTuple):
-    """Communication of one block on one axis, (r,) each: seconds and calls of each pass, seconds that may hide."""
+    """Communication of one block on one axis, (r,) each: seconds and calls of each pass."""
 
     forward_s: FloatArray
     backward_s: FloatArray

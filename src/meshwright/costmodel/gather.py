@@ -346,9 +346,9 @@ def _rank_weights(
     is_trained = not job.lora_rank and "embedding" not in job.frozen
     trained = held([trainable_parameters(job, members) for members in parts], table if is_trained else 0.0)
     frozen = held([frozen_bytes(job, members) for members in parts], 0.0 if is_trained else table * job.element_bytes)
-    copies = extra_model_copies(job)
-    if copies:
+    beside = extra_model_copies(job)
+    if beside:
         whole = held([Share(*block_parameters(job.model, members)[:3]) for members in parts], table)
-        frozen += whole * sum(copy.weights_bytes_per_parameter for copy in copies if not copy.trainable)
-        trained += whole * sum(copy.trainable for copy in copies)
+        frozen += whole * sum(copy.weights_bytes_per_parameter for copy in beside if not copy.trainable)
+        trained += whole * sum(copy.trainable for copy in beside)
     return trained, frozen

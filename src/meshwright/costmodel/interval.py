@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.costmodel.axis.expert import has_experts
 from meshwright.costmodel.recompute import parts_of
 from meshwright.formula import formula
 from meshwright.i18n import N_
@@ -73,7 +74,7 @@ def off_ground(job: TrainingJob, cluster: Cluster, layouts: LayoutBatch, constan
         "attention": job.attention not in spec.validated_attention,
         "fabric": cluster.n_nodes > 1 and cluster.nic.kind not in spec.validated_fabrics,
         "overlap": (job.overlap_grad_reduce or job.overlap_param_gather) and not spec.validated_overlap,
-        "experts": "moe" in kinds,
+        "experts": has_experts(job),
         "blocks": bool(kinds - {"moe", *spec.validated_blocks}),
         "precision": job.precision not in spec.validated_precisions,
         "adapter": bool(job.lora_rank or job.frozen),

@@ -13,7 +13,7 @@ import numpy as np
 from meshwright.costmodel import block as blocks
 from meshwright.costmodel.adapters import is_linear
 from meshwright.costmodel.operator import FloatArray
-from meshwright.costmodel.parameters import one_rank_shapes, parameter_count
+from meshwright.costmodel.parameters import counted_parts, one_rank_shapes, parameter_count
 from meshwright.costmodel.precision import QUANTISED_COPIES, recipe
 from meshwright.formula import formula
 from meshwright.specs.constants import Constants
@@ -58,11 +58,9 @@ class Matrices(NamedTuple):
 def matrices(job: TrainingJob) -> Matrices:
     """The linear layers of the model, all experts counted."""
     model, shapes = job.model, one_rank_shapes(job)
-    layers = [(model.layer_sequence.count(index), members) for index, members in enumerate(model.layer_kinds)]
-    parts = [(1, model.prologue), *layers, (1, model.epilogue)]
     found = [
         (float(np.max(o.k)), float(np.max(o.n)), repeat * o.count * float(np.max(o.batch)))
-        for repeat, members in parts
+        for repeat, members in counted_parts(model)
         for member in members
         for o in blocks.kind(member).operators(model, member, shapes)
         if is_linear(o)

@@ -20,6 +20,12 @@ def exposed_s(communication_s: FloatArray, window_s: FloatArray, n_buckets: Floa
     return np.asarray(one + np.maximum(communication_s - one - window_s, 0.0))
 
 
+@formula("hidden as far as the work beside it lasts", "s")
+def exposed_beside_s(communication_s: FloatArray, window_s: FloatArray) -> FloatArray:
+    """Exposed part of communication that runs beside ``window_s`` of other work, (r,)."""
+    return np.asarray(np.maximum(communication_s - window_s, 0.0))
+
+
 @formula("slow-down of overlapped compute: 18.9 % mean, arXiv 2507.03114", "s")
 def contention_s(hidden_s: FloatArray, contention_ratio: float) -> FloatArray:
     """Time that computation loses while ``hidden_s`` of communication runs beside it."""

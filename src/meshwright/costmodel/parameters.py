@@ -20,16 +20,19 @@ def block_parameters(model: ModelSpec, members: Iterable[BlockSpec]) -> Paramete
 
 def parameter_count(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once."""
-    return sum(repeat * block_parameters(model, members).total for repeat, members in _runs(model))
+    return sum(repeat * block_parameters(model, members).total for repeat, members in counted_parts(model))
 
 
 def active_parameter_count(model: ModelSpec) -> int:
     """Parameters that a token meets: of the routed experts only its own, of everything else all."""
-    return sum(repeat * block_parameters(model, members).active for repeat, members in _runs(model))
+    return sum(repeat * block_parameters(model, members).active for repeat, members in counted_parts(model))
 
 
-def _runs(model: ModelSpec) -> list[tuple[int, tuple[BlockSpec, ...]]]:
-    return [(1, model.prologue), *((group.repeat, group.blocks) for group in model.layers), (1, model.epilogue)]
+def counted_parts(model: ModelSpec) -> list[tuple[int, tuple[BlockSpec, ...]]]:
+    """Prologue, each kind of layer and epilogue as blocks, with how often the model has each."""
+    kinds = enumerate(model.layer_kinds)
+    layers = ((model.layer_sequence.count(index), members) for index, members in kinds)
+    return [(1, model.prologue), *layers, (1, model.epilogue)]
 
 
 def one_rank_shapes(job: TrainingJob, micro_batch: int = 1) -> Shapes:
@@ -60,7 +63,7 @@ def forward_flops_per_sequence(job: TrainingJob, *, causal: bool = True) -> floa
     unfused = job.model_copy(update={"attention": "unfused"})
     shapes = one_rank_shapes(unfused)
     total = 0.0
-    for repeat, members in _runs(job.model):
+    for repeat, members in counted_parts(job.model):
         for member in members:
             for operator in blocks.kind(member).operators(job.model, member, shapes):
                 ratio = operator.causal_ratio if causal else 1.0

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from meshwright.costmodel.operator import FloatArray
 from meshwright.formula import formula
 from meshwright.specs.job import TrainingJob
@@ -45,6 +48,18 @@ def forward_only_passes(job: TrainingJob) -> int:
 def trained_passes(job: TrainingJob) -> int:
     """Forward-and-backward passes of every sequence: the policy's, with PPO the critic's too."""
     return 2 if job.kind == "ppo" else 1
+
+
+@formula("a pipeline of forwards: m micro-batches at the pace of its slowest rank, after pp - 1 chunks to fill", "s")
+def forward_only_time_s(
+    forward_s: FloatArray,
+    n_micro_batches: FloatArray,
+    pp: npt.NDArray[np.int32],
+    vpp: npt.NDArray[np.int32],
+    passes: int,
+) -> FloatArray:
+    """Time of ``passes`` forwards of every sequence through models that are not trained, (n,)."""
+    return np.asarray(passes * forward_s * (n_micro_batches + (pp - 1.0) / vpp))
 
 
 @formula("an iteration spends a given share generating: rollout = step x ratio / (1 - ratio)", "s")

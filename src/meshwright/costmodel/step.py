@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,13 @@ from meshwright.costmodel.optimizer import optimizer_time_s
 from meshwright.costmodel.overlap import contention_s, exposed_s
 from meshwright.costmodel.parameters import forward_flops_per_sequence
 from meshwright.costmodel.pipeline import PipelineProfile, PipelineTimes
-from meshwright.costmodel.post_training import forward_only_passes, rollout_ratio, rollout_time_s, trained_passes
+from meshwright.costmodel.post_training import (
+    forward_only_passes,
+    forward_only_time_s,
+    rollout_ratio,
+    rollout_time_s,
+    trained_passes,
+)
 from meshwright.costmodel.rows import distinct
 from meshwright.costmodel.schedule import schedules
 from meshwright.costmodel.stages import StageKey, chunk_parts
@@ -149,18 +155,6 @@ def step_time_s(
     return np.asarray(spent * (1.0 + straggler_ratio))
 
 
-@formula("a pipeline of forwards: m micro-batches at the pace of its slowest rank, after pp - 1 chunks to fill", "s")
-def forward_only_time_s(
-    forward_s: FloatArray,
-    n_micro_batches: FloatArray,
-    pp: npt.NDArray[np.int32],
-    vpp: npt.NDArray[np.int32],
-    passes: int,
-) -> FloatArray:
-    """Time of ``passes`` forwards of every sequence through models that are not trained, (n,)."""
-    return np.asarray(passes * forward_s * (n_micro_batches + (pp - 1.0) / vpp))
-
-
 @dataclass(slots=True)
 class _Pipeline:
     """What the pipelines of ``rows`` take, (d,) each: in all, and for a micro-batch on its critical rank class (the one
@@ -173,8 +167,8 @@ class _Pipeline:
 
     row: IndexArray
     rows: Gathered
+    profile: PipelineProfile
     pipeline_s: FloatArray
-    hop_s: FloatArray
     critical_class: IndexArray
     slowest_s: FloatArray
     forward_s: FloatArray
@@ -190,7 +184,7 @@ def _step(rows: Gathered) -> _Step:
     alone = forward_only_time_s(pipe.forward_alone_s, passes, layouts.pp, layouts.vpp, forward_only_passes(rows.job))
     pipeline_s = (trained_passes(rows.job) * pipe.pipeline_s + alone).take(pipe.row)
     # Interleaved schedules send while they compute; a plain one waits for each transfer and slows nothing.
-    sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.hop_s * m * layouts.vpp, 0.0)
+    sent_beside = np.where(layouts.vpp > 1, 2.0 * pipe.profile.hop_s * m * layouts.vpp, 0.0)
     beside = (sent_beside + passes * pipe.hidden_s).take(pipe.row)
     first, sender_row = distinct(rows.traffic_columns())
     senders = rows.take(first)
@@ -212,17 +206,13 @@ def _step(rows: Gathered) -> _Step:
     )
 
 
-def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
-    """The pipelines of rows that differ in what a pipeline sees.
-
-    ``instant_hops``: as if stage-to-stage transfers took no time.
-    """
+def _pipeline(rows: Gathered) -> _Pipeline:
+    """The pipelines of rows that differ in what a pipeline sees."""
     groups = rows.place("pp")
     _first, hop_kind = distinct((groups.crosses_nodes.view(np.int8), groups.groups_per_node))
     first, inverse = distinct((*rows.work_columns(), hop_kind.take(rows.place_row)))
     few = rows.take(first)
-    hop = np.zeros(len(few)) if instant_hops else _hop_s(few, groups)
-    profile = _profile(few, hop)
+    profile = _profile(few, _hop_s(few, groups))
     time = _pipeline_time_s(few, profile)
     critical, slowest, forward, backward = _critical(profile)
     hidden_table = rows.tables.times.hidden_s
@@ -230,7 +220,7 @@ def _pipeline(rows: Gathered, *, instant_hops: bool = False) -> _Pipeline:
     alone, beside_table = forward, rows.tables.times.beside_backward_s
     if beside_table.any():
         alone = few.in_class(rows.tables.times.total_forward_s() + beside_table).max(axis=0)
-    return _Pipeline(inverse, few, time, hop, critical, slowest, forward, alone, backward, hidden)
+    return _Pipeline(inverse, few, profile, time, critical, slowest, forward, alone, backward, hidden)
 
 
 def _critical(profile: PipelineProfile) -> tuple[IndexArray, FloatArray, FloatArray, FloatArray]:
@@ -254,8 +244,8 @@ def _breakdown(rows: Gathered, step: _Step) -> dict[str, FloatArray]:
         return np.asarray(passes * rows.in_class(table, critical_class))
 
     # What transfers cost is what they add to the same pipeline; the rest of the critical rank's wait is the bubble.
-    instant = _pipeline(rows, instant_hops=True)
-    without_hops_s = trained * instant.pipeline_s.take(instant.row)
+    instant = replace(pipe.profile, hop_s=np.zeros_like(pipe.profile.hop_s))
+    without_hops_s = trained * _pipeline_time_s(pipe.rows, instant).take(pipe.row)
     zero = np.zeros(len(rows))
     return dict.fromkeys(BREAKDOWN_TERMS, zero) | {
         "forward": spent(blocks.forward_s) + step.forward_only_s,

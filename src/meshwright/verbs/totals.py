@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from meshwright.costmodel import energy
 from meshwright.costmodel.adapters import trainable_parameters
 from meshwright.costmodel.money import cost_usd
 from meshwright.costmodel.optimizer import state_bytes_per_parameter
-from meshwright.costmodel.parameters import parameter_count
+from meshwright.costmodel.parameters import counted_parts, parameter_count
 from meshwright.costmodel.reliability import (
     Failures,
     checkpoint_write_s,
@@ -43,9 +42,8 @@ def checkpoint_bytes(job: TrainingJob) -> float:
     """Working weights and optimizer state, each once; of a LoRA job the adapters' alone."""
     per_parameter = job.element_bytes + state_bytes_per_parameter(job).optimizer
     if job.lora_rank:
-        layers = Counter(job.model.layer_sequence)
-        adapters = (n * sum(trainable_parameters(job, job.model.layer_kinds[kind])) for kind, n in layers.items())
-        return float(sum(adapters)) * per_parameter
+        parts = counted_parts(job.model)
+        return per_parameter * sum(number * trainable_parameters(job, members).total for number, members in parts)
     return parameter_count(job.model) * per_parameter
 
 
