@@ -21,8 +21,8 @@ from meshwright.specs.request import CompareRequest
 from meshwright.specs.scale import Point
 from meshwright.units import format_count, format_duration, format_usd, parse_quantity
 from meshwright.verbs.document import check_writable, describe, render, write_whole
-from meshwright.verbs.points import command_at, in_common, point, sized, with_site
-from meshwright.verbs.resolve import Resolved, layout_values, resolve
+from meshwright.verbs.points import command_at, in_common, point, sized
+from meshwright.verbs.resolve import Resolved, layout_values, resolve, with_site
 from meshwright.verbs.searches import Searches, memory_limit
 from meshwright.verbs.totals import price_for
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.catalog.loader import unreadable
+from meshwright.costmodel import rules
 from meshwright.costmodel.parameters import parameter_count
 from meshwright.errors import InputError, did_you_mean
 from meshwright.i18n import _
@@ -30,6 +31,11 @@ VERSION = 1
 def schema(verb: str) -> str:
     """The tag of a verb's document."""
     return f"meshwright/{verb}/{VERSION}"
+
+
+def rule_text(rule: str) -> str:
+    """What a rule demands, in the language of the user."""
+    return _(rules()[rule])
 
 
 def document(verb: str, result: BaseModel) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshwright import catalog
-from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel import evaluate
 from meshwright.costmodel.schedule import schedules
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -23,7 +22,7 @@ from meshwright.specs.plan import Assumed, Change
 from meshwright.specs.report import EstimateReport
 from meshwright.specs.request import EstimateRequest, JobRequest
 from meshwright.verbs.command import command, layout_text, written
-from meshwright.verbs.document import check_writable, describe, pick, render, write_whole
+from meshwright.verbs.document import check_writable, describe, pick, render, rule_text, write_whole
 from meshwright.verbs.plan import training_time_s
 from meshwright.verbs.resolve import (
     Resolved,
@@ -34,6 +33,7 @@ from meshwright.verbs.resolve import (
     resolve,
     settable,
     still_assumed,
+    with_site,
 )
 from meshwright.verbs.timelines import write_timeline
 from meshwright.verbs.totals import moved_totals, price_of, totals
@@ -55,11 +55,9 @@ def estimate(request: EstimateRequest, timeline: Path | None = None) -> Estimate
     check_writable(request.out)
     check_writable(timeline)
     resolved, layout = _from_plan(request) if request.plan is not None else _from_text(request)
-    cluster, assumed_site = catalog.with_site(resolved.cluster)
-    price, assumed_price = price_of(None, cluster)
-    priced = {"price": assumed_price} if assumed_price is not None else {}
-    site = {each.name: each for each in assumed_site} | priced
-    resolved = replace(resolved, cluster=cluster, assumed=resolved.assumed | site)
+    resolved = with_site(resolved)
+    price, assumed_price = price_of(None, resolved.cluster)
+    resolved = resolved.assuming(assumed_price)
     require_legal(resolved.job, resolved.cluster, layout)
     case = Case(resolved.job, resolved.cluster, layout)
     batch = evaluate(case.job, case.cluster, LayoutBatch.of([layout]), resolved.constants)
@@ -198,7 +196,7 @@ def require_legal(job: TrainingJob, cluster: Cluster, layout: Layout) -> None:
     near = nearest_legal(job, cluster, layout)
     raise InputError(
         "MW-E407",
-        _("the layout breaks the rule {rule}: {text}.").format(rule=broken[0], text=_(rules()[broken[0]])),
+        _("the layout breaks the rule {rule}: {text}.").format(rule=broken[0], text=rule_text(broken[0])),
         where="--layout",
         nearest=" ".join(_nearest_texts(job, layout, near, broken[0])) or None,
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from meshwright import catalog
-from meshwright.costmodel import evaluate, rules
+from meshwright.costmodel import evaluate
 from meshwright.costmodel.energy import mean_power_w
 from meshwright.costmodel.money import cost_usd
 from meshwright.errors import InputError, did_you_mean
@@ -29,10 +28,19 @@ from meshwright.specs.plan import Change, Condition, Plan, Tradeoff
 from meshwright.specs.price import Price
 from meshwright.specs.report import Progress
 from meshwright.specs.request import PlanRequest
-from meshwright.units import format_bytes, parse_quantity
+from meshwright.units import format_bytes
 from meshwright.verbs.command import change_texts, command, layout_text, written
-from meshwright.verbs.document import check_writable, describe, render, write_whole
-from meshwright.verbs.resolve import Resolved, at_least_one, layout_values, nearest_batch, resolve
+from meshwright.verbs.document import check_writable, describe, render, rule_text, write_whole
+from meshwright.verbs.resolve import (
+    Resolved,
+    at_least_one,
+    layout_values,
+    nearest_batch,
+    positive_quantity,
+    resolve,
+    with_site,
+)
+from meshwright.verbs.searches import memory_limit
 from meshwright.verbs.timelines import write_timeline
 from meshwright.verbs.totals import longest_step_s, moved_totals, needs, price_of, totals
 
@@ -66,11 +74,9 @@ def plan(
     top = at_least_one(request.top, "--top")
     check_writable(request.out)
     check_writable(timeline)
-    resolved = resolve(request)
-    cluster, assumed_site = catalog.with_site(resolved.cluster)
-    price, assumed_price = price_of(request.price, cluster)
-    site = {each.name: each for each in (*assumed_site, *((assumed_price,) if assumed_price else ()))}
-    resolved = replace(resolved, cluster=cluster, assumed={**resolved.assumed, **site})
+    resolved = with_site(resolve(request))
+    price, assumed_price = price_of(request.price, resolved.cluster)
+    resolved = resolved.assuming(assumed_price)
     wish = _wish(request, resolved, price)
     _require_batch_divides(resolved, wish.fix)
     found = search(
@@ -119,8 +125,8 @@ def _wish(request: PlanRequest, resolved: Resolved, price: Price | None) -> _Wis
             where="--objective",
             nearest=did_you_mean(objective, OBJECTIVES),
         )
-    deadline_s = None if request.deadline is None else _positive(request.deadline, "s", "--deadline")
-    budget_usd = None if request.budget is None else _positive(request.budget, "usd", "--budget")
+    deadline_s = None if request.deadline is None else positive_quantity(request.deadline, "s", "--deadline")
+    budget_usd = None if request.budget is None else positive_quantity(request.budget, "usd", "--budget")
     for flag, limit in (("--deadline", deadline_s), ("--budget", budget_usd)):
         if limit is not None and resolved.job.tokens is None:
             raise InputError(
@@ -138,18 +144,12 @@ def _wish(request: PlanRequest, resolved: Resolved, price: Price | None) -> _Wis
         )
     return _Wish(
         layout_values(request.fix, where="--fix") if request.fix else {},
-        None if request.max_memory is None else _positive(request.max_memory, "bytes", "--max-memory"),
+        memory_limit(request.max_memory),
         objective,
         deadline_s,
         budget_usd,
         price,
     )
-
-
-def _positive(text: str, dimension: str, where: str) -> float:
-    limit = parse_quantity(text, dimension, where=where)
-    at_least_one(int(limit), where)
-    return limit
 
 
 def _longest_step_s(wish: _Wish, resolved: Resolved) -> float:
@@ -169,7 +169,7 @@ def _require_batch_divides(resolved: Resolved, fix: dict[str, Any]) -> None:
         raise InputError(
             "MW-E407",
             _("what is fixed breaks the rule {rule}: {text}.").format(
-                rule="batch_divides", text=_(rules()["batch_divides"])
+                rule="batch_divides", text=rule_text("batch_divides")
             ),
             where="--fix",
             nearest=_("Or take --global-batch {batch}.").format(batch=nearest_batch(resolved.job.global_batch, share)),
@@ -336,7 +336,7 @@ def _nearest(resolved: Resolved, found: Found, limit: float | None) -> dict[str,
             else {
                 "rule": rule,
                 "what": _("every layout breaks a rule, most often {rule}: {text}").format(
-                    rule=rule, text=_(rules()[rule])
+                    rule=rule, text=rule_text(rule)
                 ),
             }
         )

@@ -20,7 +20,7 @@ from meshwright.specs.request import JobRequest
 from meshwright.specs.scale import Point
 from meshwright.verbs.command import command
 from meshwright.verbs.plan import training_time_s
-from meshwright.verbs.resolve import Resolved, default_global_batch, resolve
+from meshwright.verbs.resolve import Resolved, default_global_batch, resolve, with_site
 from meshwright.verbs.searches import Outcome
 from meshwright.verbs.totals import failures_of, totals
 
@@ -42,12 +42,6 @@ def sized(request: JobRequest, base: Resolved, n_gpus: int) -> Resolved:
         job = job.model_copy(update={"global_batch": batch})
         assumed = assumed | {"global_batch": assumed["global_batch"].model_copy(update={"value": batch})}
     return with_site(replace(base, job=job, cluster=cluster, assumed=assumed))
-
-
-def with_site(resolved: Resolved) -> Resolved:
-    """The same with what surrounds the cluster: what was not said of it is assumed."""
-    cluster, assumed = catalog.with_site(resolved.cluster)
-    return replace(resolved, cluster=cluster, assumed=resolved.assumed | {each.name: each for each in assumed})
 
 
 def at_size(request: _R, cluster: Cluster, job: TrainingJob) -> _R:

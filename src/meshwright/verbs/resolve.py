@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from meshwright import catalog
@@ -50,6 +50,10 @@ class Resolved:
     cluster: Cluster
     constants: Constants
     assumed: dict[str, Assumed]
+
+    def assuming(self, *more: Assumed | None) -> Resolved:
+        """The same with these assumptions too; None is none."""
+        return replace(self, assumed=self.assumed | {each.name: each for each in more if each is not None})
 
 
 def resolve(request: JobRequest) -> Resolved:
@@ -165,6 +169,12 @@ def _cluster(request: JobRequest) -> tuple[Cluster, tuple[Assumed, ...]]:
     return catalog.cluster(request.cluster)
 
 
+def with_site(resolved: Resolved) -> Resolved:
+    """The same with what surrounds the cluster: what was not said of it is assumed."""
+    cluster, assumed = catalog.with_site(resolved.cluster)
+    return replace(resolved, cluster=cluster).assuming(*assumed)
+
+
 def at_least_one(value: int, where: str) -> int:
     """``value`` if it is a positive count. Raises InputError (MW-E403)."""
     if value < 1:
@@ -175,6 +185,13 @@ def at_least_one(value: int, where: str) -> int:
             nearest=_("The least is {least}.").format(least=1),
         )
     return value
+
+
+def positive_quantity(text: str, dimension: str, where: str) -> float:
+    """A quantity of at least one SI unit of ``dimension``. Raises InputError (MW-E403 and those of quantities)."""
+    limit = parse_quantity(text, dimension, where=where)
+    at_least_one(int(limit), where)
+    return limit
 
 
 def _seq_len(request: JobRequest, model: ModelSpec, assumed: dict[str, Assumed]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -47,8 +46,7 @@ def scale(request: ScaleRequest, on_progress: Callable[[Progress], None] | None 
     counts = gpu_counts(text, full)
     # What is assumed for the fabric and the batch is that of the smallest cluster (weak) or of the largest one.
     reference = sized(request, base, counts[0] if request.weak else counts[-1])
-    if assumed_price is not None:
-        reference = replace(reference, assumed=reference.assumed | {"price": assumed_price})
+    reference = reference.assuming(assumed_price)
     clusters = [sized(request, base, n_gpus).cluster for n_gpus in counts]
     searches = Searches(base.constants, fix, memory_limit(request.max_memory), on_progress, expected=len(counts))
     points: list[Point] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel import evaluate, rules, score
+from meshwright.costmodel import evaluate, score
 from meshwright.costmodel.memory import roomy_bytes
 from meshwright.errors import InputError
 from meshwright.i18n import _
@@ -21,18 +21,15 @@ from meshwright.specs.hardware import Cluster
 from meshwright.specs.job import TrainingJob
 from meshwright.specs.layout import Layout, LayoutBatch
 from meshwright.specs.report import Progress
-from meshwright.units import format_bytes, parse_quantity
+from meshwright.units import format_bytes
 from meshwright.verbs.command import layout_text
-from meshwright.verbs.resolve import at_least_one
+from meshwright.verbs.document import rule_text
+from meshwright.verbs.resolve import positive_quantity
 
 
 def memory_limit(text: str | None) -> float | None:
     """``--max-memory`` in bytes. Raises InputError for what is no size."""
-    if text is None:
-        return None
-    limit = parse_quantity(text, "bytes", where="--max-memory")
-    at_least_one(int(limit), "--max-memory")
-    return limit
+    return None if text is None else positive_quantity(text, "bytes", "--max-memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,7 @@ class Outcome:
                 missing=format_bytes(self.misses_bytes), layout=layout_text(self.least.layout)
             )
         if self.rule is not None:
-            return _("no layout is legal; most break {rule} ({text})").format(
-                rule=self.rule, text=_(rules()[self.rule])
-            )
+            return _("no layout is legal; most break {rule} ({text})").format(rule=self.rule, text=rule_text(self.rule))
         return None
 
 
@@ -201,8 +196,3 @@ class Searches:
         best_s = state.best_step_time_s if state else None
         progress = Progress(searched, round(1000 * done), 1000 * self.expected, best_s, self.elapsed_s, remaining_s)
         self.on_progress(progress)
-
-
-def rule_text(rule: str) -> str:
-    """What a rule demands, in the language of the user."""
-    return _(rules()[rule])

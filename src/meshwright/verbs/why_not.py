@@ -21,9 +21,9 @@ from meshwright.specs.request import JobRequest, WhyNotRequest
 from meshwright.specs.why_not import WhyNot
 from meshwright.units import format_bytes, format_seconds
 from meshwright.verbs.command import change_texts, command, layout_text, written
-from meshwright.verbs.document import pick
+from meshwright.verbs.document import pick, rule_text
 from meshwright.verbs.resolve import constants, layout_values, resolve
-from meshwright.verbs.searches import Searches, rule_text
+from meshwright.verbs.searches import Searches
 
 #: Rule -> what its sentence speaks of; a rule that is not here shows the whole list of ``_facts``.
 _SPOKEN_OF: Mapping[str, tuple[str, ...]] = {
